@@ -89,7 +89,7 @@ static void measure_latent(const struct model_config *config, const struct model
     const struct latent_config *latent = &config->latent;
     if (latent->kv_rank == 0)
         return;
-    int32_t wide = max_int32(latent->nope_dim + config->rotary_dim, latent->kv_rank);
+    int32_t wide = max_int32(model_config_query_dim(config), latent->kv_rank);
     widths[WIDE] = max_int32(widths[WIDE], shard->num_heads * wide);
     widths[LATENT] = config->head_dim;
     widths[QUERIES] = max_int32(shard->num_heads * config->head_dim, latent->q_rank);

@@ -68,7 +68,7 @@ void forward_pass_latent_attention(const struct forward_pass *pass, int32_t laye
     const struct model_config *config = pass->config;
     const struct latent_config *latent = &config->latent;
     const struct layer_weights *w = &pass->weights->layers[layer];
-    int32_t q_dim = latent->nope_dim + config->rotary_dim;
+    int32_t q_dim = model_config_query_dim(config);
     forward_pass_apply_whole(pass, &w->kv_a, x, &pass->latent);
     normalise(pass, &w->kv_a_norm, &pass->latent, latent->kv_rank, config->head_dim);
     make_queries(pass, w, x);

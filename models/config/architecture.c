@@ -333,16 +333,57 @@ static const struct architecture table[] = {
                     .own_size = true,
                     .hf_renormalise = true,
                     .says_renormalise = true,
+                    .is_grouped = true,
                     .is_biased = true,
                     .num_experts = 128,
                     .num_chosen = 8,
-                    .expert_size = 1408},
+                    .expert_size = 1408,
+                    .num_dense = 1},
         .defaults = {.intermediate_size = 10944,
                      .num_kv_heads = 8,
                      .max_position = 131072,
                      .norm_eps = 1e-5F,
                      .theta = 1e4F,
                      .partial_rotary = 0.5F},
+    },
+    {
+        /* Like Transformers, renormalises never, whatever norm_topk_prob says. */
+        .classes = {"DeepseekV2ForCausalLM"},
+        .model_types = {"deepseek_v2"},
+        .pre_norm = true,
+        .hf_interleaved = true,
+        .flags = ARCHITECTURE_EXPERTS | ARCHITECTURE_LATENT,
+        .experts = {.shared = SHARED_COUNTED,
+                    .sparse_rule = SPARSE_AFTER_DENSE,
+                    .own_size = true,
+                    .is_grouped = true,
+                    .num_experts = 64,
+                    .num_chosen = EXPERTS_MAX_CHOSEN + 1,
+                    .expert_size = 1407},
+        .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
+    },
+    {
+        /* Also Kimi-K2; GGUF files have one name for all of them. */
+        .gguf_names = {"deepseek2"},
+        .classes = {"DeepseekV3ForCausalLM"},
+        .model_types = {"deepseek_v3", "kimi_k2"},
+        .pre_norm = true,
+        .gguf_interleaved = true,
+        .hf_interleaved = true,
+        .flags = ARCHITECTURE_EXPERTS | ARCHITECTURE_LATENT | ARCHITECTURE_EXTRA_LAYERS,
+        .experts = {.scoring = ROUTE_SIGMOID,
+                    .shared = SHARED_COUNTED,
+                    .sparse_rule = SPARSE_AFTER_DENSE,
+                    .own_size = true,
+                    .hf_renormalise = true,
+                    .says_renormalise = true,
+                    .is_grouped = true,
+                    .is_biased = true,
+                    .num_experts = 256,
+                    .num_chosen = 8,
+                    .expert_size = 2048,
+                    .num_dense = 3},
+        .defaults = {.max_position = 4096, .norm_eps = 1e-6F, .theta = 1e4F},
     },
 };
 
@@ -365,9 +406,8 @@ static const struct {
     {"granitehybrid", "state-space layers"},
     {"Jamba", "state-space layers"},
     {"jamba", "state-space layers"},
-    {"DeepseekV", "multi-head latent attention"},
-    {"deepseek_v", "multi-head latent attention"},
-    {"deepseek2", "multi-head latent attention"},
+    {"DeepseekV32", "attention to tokens that an indexer chooses"},
+    {"deepseek_v32", "attention to tokens that an indexer chooses"},
 };
 
 enum { NUM_ARCHITECTURES = sizeof(table) / sizeof(table[0]) };
@@ -392,7 +432,7 @@ static void append_names(const name_list names, char *out, size_t capacity) {
 /* Says why, or what is known: names of GGUF files, or the shorter ones of folders. */
 static const struct architecture *refuse(const char *key, struct text name, bool is_gguf,
                                          const char *path, struct error *err) {
-    char known[320] = "", shown[UTF8_PRINTABLE_BYTES];
+    char known[400] = "", shown[UTF8_PRINTABLE_BYTES];
     utf8_printable(name, shown);
     for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
         if (strncmp(shown, unsupported[i].name, strlen(unsupported[i].name)) == 0) {

@@ -69,6 +69,8 @@ enum architecture_flags {
                                                 does not say so */
     ARCHITECTURE_OPTIONAL_QK_NORM = 1 << 20, /* if use_qk_norm says so, or a GGUF file has them */
     ARCHITECTURE_EXTRA_LAYERS = 1 << 21,     /* that predict further tokens, after the last */
+    ARCHITECTURE_LATENT = 1 << 22,           /* attention is latent; a GGUF file's experts are
+                                                chosen by softmax, or by sigmoid if it says so */
 };
 
 /* How the FFN that every token takes besides its experts is stated. */
@@ -94,11 +96,13 @@ struct architecture_experts {
     bool own_size; /* an expert's inner size is stated apart from that of dense layers */
     bool gguf_renormalise, hf_renormalise; /* of files that do not say */
     bool says_renormalise;                 /* norm_topk_prob is used */
-    bool is_biased;     /* a bias for the choice, and groups and a scale of the weights */
-    bool is_transposed; /* see moe_config */
-    float jitter;       /* ROUTE_SPARSEMIXER */
+    bool is_grouped;                       /* groups and a scale of the weights */
+    bool is_biased;                        /* a bias for the choice */
+    bool is_transposed;                    /* see moe_config */
+    float jitter;                          /* ROUTE_SPARSEMIXER */
     /* Defaults of a folder. num_experts 0: without the key the model is dense. */
     int32_t num_experts, num_chosen, expert_size, shared_size;
+    int32_t num_dense; /* SPARSE_AFTER_DENSE */
 };
 
 struct architecture {

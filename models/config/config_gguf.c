@@ -21,6 +21,8 @@
 
 static int read_rotary_dim(const struct metadata_source *s, struct model_config *out) {
     static const char key[] = ".rope.dimension_count";
+    if (out->latent.kv_rank > 0)
+        return 0;
     out->rotary_dim = out->head_dim;
     if (metadata_field_int(s, key, 2, out->head_dim, &out->rotary_dim) != 0)
         return -1;
@@ -189,7 +191,7 @@ static int read_ropes(const struct metadata_source *s, const struct architecture
 /* Says which architectures read a key; 0 in the table: all. */
 enum { /* in addition to enum architecture_flags */
        IF_WINDOW = 1U << 31,
-       IF_BIASED_EXPERTS = 1U << 30,
+       IF_GROUPED = 1U << 30,
        IF_SHARED = 1U << 29,
 };
 
@@ -206,6 +208,10 @@ static const struct {
     {".attention.head_count_kv", 0},
     {".attention.key_length", 0},
     {".attention.value_length", 0},
+    {".attention.key_length_mla", ARCHITECTURE_LATENT},
+    {".attention.value_length_mla", ARCHITECTURE_LATENT},
+    {".attention.q_lora_rank", ARCHITECTURE_LATENT},
+    {".attention.kv_lora_rank", ARCHITECTURE_LATENT},
     {".attention.layer_norm_rms_epsilon", 0},
     {".attention.layer_norm_epsilon", 0},
     {".attention.scale", ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_QUERY_SCALAR},
@@ -220,6 +226,7 @@ static const struct {
     {".rope.scaling.original_context_length", 0},
     {".rope.scaling.yarn_beta_fast", 0},
     {".rope.scaling.yarn_beta_slow", 0},
+    {".rope.scaling.yarn_log_multiplier", ARCHITECTURE_LATENT},
     {".rope.scaling.finetuned", 0},
     {".rope.scale_linear", 0},
     {".attn_logit_softcapping", ARCHITECTURE_SOFT_CAPS},
@@ -231,13 +238,13 @@ static const struct {
     {".expert_used_count", ARCHITECTURE_EXPERTS},
     {".expert_feed_forward_length", ARCHITECTURE_EXPERTS},
     {".expert_shared_feed_forward_length", IF_SHARED},
-    {".expert_shared_count", IF_BIASED_EXPERTS},
+    {".expert_shared_count", IF_GROUPED},
     {".expert_gating_func", ARCHITECTURE_EXPERTS},
     {".expert_weights_norm", ARCHITECTURE_EXPERTS},
-    {".expert_weights_scale", IF_BIASED_EXPERTS},
-    {".expert_group_count", IF_BIASED_EXPERTS},
-    {".expert_group_used_count", IF_BIASED_EXPERTS},
-    {".leading_dense_block_count", IF_BIASED_EXPERTS},
+    {".expert_weights_scale", IF_GROUPED},
+    {".expert_group_count", IF_GROUPED},
+    {".expert_group_used_count", IF_GROUPED},
+    {".leading_dense_block_count", IF_GROUPED},
     {".nextn_predict_layers", ARCHITECTURE_EXTRA_LAYERS},
     {".tensor_data_layout", 0}, /* says of the conversion only */
     /* Old converters wrote it for everything; it means something to architectures that are not in
@@ -290,8 +297,8 @@ static bool is_read(struct text suffix, const struct architecture *architecture)
     if (architecture->window_rule == WINDOW_ALL_LAYERS ||
         architecture->window_rule == WINDOW_PERIODIC)
         flags |= IF_WINDOW;
-    if (architecture->experts.is_biased)
-        flags |= IF_BIASED_EXPERTS;
+    if (architecture->experts.is_grouped)
+        flags |= IF_GROUPED;
     if (architecture->experts.shared != SHARED_NONE)
         flags |= IF_SHARED;
     for (size_t i = 0; i < sizeof(read_keys) / sizeof(read_keys[0]); i++)
@@ -408,7 +415,8 @@ static int read_sizes(const struct metadata_source *s, const struct architecture
     return read_vocab_size(s, out);
 }
 
-static int read_heads(const struct metadata_source *s, struct model_config *out) {
+static int read_heads(const struct metadata_source *s, const struct architecture *architecture,
+                      struct model_config *out) {
     static const char value_key[] = ".attention.value_length";
     char keys[4][METADATA_MAX_KEY];
     snprintf(keys[0], METADATA_MAX_KEY, "%s.embedding_length", s->architecture);
@@ -418,6 +426,8 @@ static int read_heads(const struct metadata_source *s, struct model_config *out)
     const struct model_config_names names = {tensor_file_path(s->file), keys[0], keys[1], keys[2],
                                              keys[3]};
     out->num_kv_heads = out->num_heads;
+    if ((architecture->flags & ARCHITECTURE_LATENT) != 0)
+        return config_gguf_read_latent(s, out);
     if (metadata_field_int(s, ".attention.head_count_kv", 1, out->num_heads, &out->num_kv_heads) !=
             0 ||
         metadata_field_int(s, ".attention.key_length", 1, KV_MAX_HEAD_DIM, &out->head_dim) != 0 ||
@@ -460,7 +470,7 @@ static int read_cap(const struct metadata_source *s, const char *key, float *out
 
 static int read_scales(const struct metadata_source *s, const struct architecture *architecture,
                        struct model_config *out) {
-    double head = out->head_dim;
+    double head = model_config_query_dim(out);
     if (architecture->gguf_query_scalar_layers == out->num_layers)
         head = (double)out->hidden_size / out->num_heads;
     out->attention_scale = (float)(1.0 / sqrt(head));
@@ -544,12 +554,15 @@ static int read_fields(struct metadata_source *s, struct model_config *out) {
     if ((architecture->flags & ARCHITECTURE_OPTIONAL_QK_NORM) != 0 &&
         tensor_file_find(s->file, "blk.0.attn_q_norm.weight") != NULL)
         out->qk_norm = QK_NORM_HEAD;
-    if (read_sizes(s, architecture, out) != 0 || read_heads(s, out) != 0 ||
+    if (read_sizes(s, architecture, out) != 0 || read_heads(s, architecture, out) != 0 ||
         read_norm(s, out) != 0 || read_scales(s, architecture, out) != 0 ||
         read_layers(s, architecture, out) != 0 ||
         config_gguf_read_experts(s, architecture, out) != 0)
         return -1;
-    return read_ropes(s, architecture, out);
+    out->latent.norm_eps = out->norm_eps;
+    if (read_ropes(s, architecture, out) != 0)
+        return -1;
+    return out->latent.kv_rank > 0 ? config_gguf_read_latent_scale(s, out) : 0;
 }
 
 int config_gguf_read(const struct tensor_file *file, struct model_config *out, struct error *err) {

@@ -15,6 +15,11 @@ int config_gguf_read(const struct tensor_file *file, struct model_config *out, s
 
 /* --- Private to config_gguf*.c --- */
 
+/* Reads the sizes of latent attention and rotary_dim; num_heads and the norms' epsilon are set. */
+int config_gguf_read_latent(const struct metadata_source *s, struct model_config *out);
+/* Reads how yarn scales latent attention; ropes and attention_scale are set. */
+int config_gguf_read_latent_scale(const struct metadata_source *s, struct model_config *out);
+
 /* Reads the mixture of experts, and which layers are sparse; sizes are set. */
 int config_gguf_read_experts(const struct metadata_source *s,
                              const struct architecture *architecture, struct model_config *out);

@@ -60,13 +60,13 @@ static int read_scoring(const struct metadata_source *s, enum route_scoring *out
                      tensor_file_path(s->file), s->architecture, key, number);
 }
 
-static int read_routing(const struct metadata_source *s, bool is_biased, struct moe_config *out) {
+static int read_routing(const struct metadata_source *s, bool is_grouped, struct moe_config *out) {
     int32_t renormalise = out->renormalise ? 1 : 0;
     if (read_scoring(s, &out->scoring) != 0 ||
         metadata_field_int(s, ".expert_weights_norm", 0, 1, &renormalise) != 0)
         return -1;
     out->renormalise = renormalise != 0;
-    if (!is_biased)
+    if (!is_grouped)
         return 0;
     if (metadata_field_float(s, ".expert_weights_scale", MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER,
                              &out->scale) != 0 ||
@@ -74,6 +74,18 @@ static int read_routing(const struct metadata_source *s, bool is_biased, struct 
         return -1;
     return metadata_field_int(s, ".expert_group_used_count", 1, out->num_groups,
                               &out->num_chosen_groups);
+}
+
+/* DeepSeek-V2's files, and V3's, have one architecture. */
+static bool is_by_sigmoid(const struct metadata_source *s) {
+    const struct metadata *entry = metadata_field_find(s, ".expert_gating_func");
+    return entry != NULL && entry->type == METADATA_UINT && entry->as_uint == 2;
+}
+
+static void choose_by_softmax(struct moe_config *out) {
+    out->scoring = ROUTE_SOFTMAX;
+    out->group_score = ROUTE_GROUP_MAX;
+    out->selection_bias = false;
 }
 
 int config_gguf_read_experts(const struct metadata_source *s,
@@ -97,7 +109,9 @@ int config_gguf_read_experts(const struct metadata_source *s,
         return 0;
     model_config_init_moe(out, architecture);
     out->moe.num_experts = num_experts;
-    if (read_sizes(s, experts, out) != 0 || read_routing(s, experts->is_biased, &out->moe) != 0 ||
+    if ((architecture->flags & ARCHITECTURE_LATENT) != 0 && !is_by_sigmoid(s))
+        choose_by_softmax(&out->moe);
+    if (read_sizes(s, experts, out) != 0 || read_routing(s, experts->is_grouped, &out->moe) != 0 ||
         model_config_check_moe(&out->moe, &names, s->err) != 0)
         return -1;
     if (experts->sparse_rule == SPARSE_AFTER_DENSE &&

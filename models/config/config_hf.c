@@ -163,6 +163,7 @@ static const struct {
     {"num_local_experts", "a mixture of experts", 1.0, ARCHITECTURE_EXPERTS},
     {"n_routed_experts", "a mixture of experts", 0.0, ARCHITECTURE_EXPERTS},
     {"moe_num_experts", "a mixture of experts", 1.0},
+    {"moe_layer_freq", "dense layers among the sparse ones", 1.0},
     {"clip_qkv", "clipping of q, k and v"},
     {"use_qk_norm", "LayerNorm of q and k", 0.0, ARCHITECTURE_OPTIONAL_QK_NORM},
     {"cross_attention_layers", "cross attention"},
@@ -220,8 +221,9 @@ static int read_sizes(const struct config_object *o, const struct architecture_d
                      &out->max_position);
 }
 
-static int read_heads(const struct config_object *o, const struct architecture_defaults *defaults,
+static int read_heads(const struct config_object *o, const struct architecture *architecture,
                       struct model_config *out) {
+    const struct architecture_defaults *defaults = &architecture->defaults;
     static const char kv_key[] = "num_key_value_heads", dim_key[] = "head_dim";
     char keys[4][96];
     snprintf(keys[0], sizeof(keys[0]), "%shidden_size", o->prefix);
@@ -229,6 +231,8 @@ static int read_heads(const struct config_object *o, const struct architecture_d
     snprintf(keys[2], sizeof(keys[2]), "%s%s", o->prefix, kv_key);
     snprintf(keys[3], sizeof(keys[3]), "%s%s", o->prefix, dim_key);
     const struct model_config_names names = {o->file, keys[0], keys[1], keys[2], keys[3]};
+    if ((architecture->flags & ARCHITECTURE_LATENT) != 0)
+        return config_hf_read_latent(o, out);
     bool own = defaults->num_kv_heads == 0 || config_field_is_null(o, kv_key);
     out->num_kv_heads = own ? out->num_heads : defaults->num_kv_heads;
     out->head_dim = config_field_is_null(o, dim_key) ? 0 : defaults->head_dim;
@@ -297,7 +301,7 @@ static int read_multiplier(const struct config_object *o, const char *key, float
 static int read_scales(const struct config_object *o, const struct architecture *architecture,
                        struct model_config *out) {
     unsigned flags = architecture->flags;
-    out->attention_scale = (float)(1.0 / sqrt(out->head_dim));
+    out->attention_scale = (float)(1.0 / sqrt(model_config_query_dim(out)));
     if ((flags & ARCHITECTURE_SCALED_EMBEDDING) != 0)
         out->embedding_scale = (float)sqrt(out->hidden_size);
     if ((flags & ARCHITECTURE_QUERY_SCALAR) != 0) {
@@ -347,6 +351,9 @@ static int read_switches(const struct config_object *o, const struct architectur
         return -1;
     if (per_head)
         out->qk_norm = QK_NORM_HEAD;
+    if ((architecture->flags & ARCHITECTURE_LATENT) != 0 &&
+        config_field_bool(o, "rope_interleave", &out->rope_interleaved) != 0)
+        return -1;
     return read_scales(o, architecture, out);
 }
 
@@ -394,7 +401,7 @@ static int read_fields(const struct config_object *root, struct model_config *ou
     if (config_field_bool(root, "tie_word_embeddings", &out->tied_embeddings) != 0 ||
         config_field_bool(&object, "tie_word_embeddings", &out->tied_embeddings) != 0 ||
         read_sizes(&object, &architecture->defaults, out) != 0 ||
-        read_heads(&object, &architecture->defaults, out) != 0 ||
+        read_heads(&object, architecture, out) != 0 ||
         read_switches(&object, architecture, out) != 0 ||
         read_layers(&object, architecture, out) != 0 ||
         config_hf_read_experts(&object, architecture, out) != 0)

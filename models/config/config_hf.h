@@ -20,6 +20,8 @@ int config_hf_read(const cJSON *root, const char *path, struct model_config *out
 /* Reads rotary_dim, ropes and max_position; sizes, heads and layers are set. */
 int config_hf_read_ropes(const struct config_object *o, const struct architecture *architecture,
                          struct model_config *out);
+/* Reads the sizes of latent attention and rotary_dim; num_heads is set. */
+int config_hf_read_latent(const struct config_object *o, struct model_config *out);
 /* Reads the mixture of experts, which layers are sparse, and how many layers follow the last;
  * sizes are set. */
 int config_hf_read_experts(const struct config_object *o, const struct architecture *architecture,

@@ -77,8 +77,7 @@ static int read_sizes(const struct config_object *o, const struct architecture_e
 
 /* --- Routing --- */
 
-/* The names of what other families choose by; those that read the settings below choose by a
- * sigmoid and a bias. */
+/* The names of what other families choose by. */
 static int check_name(const struct config_object *o, const char *key, const char *supported) {
     const char *name = supported;
     char shown[UTF8_PRINTABLE_BYTES];
@@ -91,12 +90,28 @@ static int check_name(const struct config_object *o, const char *key, const char
         o, key, "'%s' is not supported for this architecture (supported: %s)", shown, supported);
 }
 
-static int read_groups(const struct config_object *o, struct moe_config *out) {
-    if (check_name(o, "scoring_func", "sigmoid") != 0 ||
-        check_name(o, "topk_method", "noaux_tc") != 0 ||
+/* Without a bias, "greedy" means without groups. */
+static int read_method(const struct config_object *o, bool is_biased, bool *out_has_groups) {
+    const char *method = is_biased ? "noaux_tc" : "greedy";
+    *out_has_groups = is_biased;
+    if (check_name(o, "scoring_func", is_biased ? "sigmoid" : "softmax") != 0 ||
+        config_field_string(o, "topk_method", &method) != 0)
+        return -1;
+    *out_has_groups = *out_has_groups || strcmp(method, "greedy") != 0;
+    return !*out_has_groups
+               ? 0
+               : check_name(o, "topk_method", is_biased ? "noaux_tc" : "group_limited_greedy");
+}
+
+static int read_groups(const struct config_object *o, bool is_biased, struct moe_config *out) {
+    bool has_groups;
+    if (read_method(o, is_biased, &has_groups) != 0 ||
         config_field_float(o, "routed_scaling_factor", MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER,
-                           &out->scale) != 0 ||
-        config_field_int(o, "n_group", 1, out->num_experts, &out->num_groups) != 0)
+                           &out->scale) != 0)
+        return -1;
+    if (!has_groups)
+        return 0;
+    if (config_field_int(o, "n_group", 1, out->num_experts, &out->num_groups) != 0)
         return -1;
     return config_field_int(o, "topk_group", 1, out->num_groups, &out->num_chosen_groups);
 }
@@ -108,7 +123,7 @@ static int read_routing(const struct config_object *o, const struct architecture
     if (out->scoring == ROUTE_SPARSEMIXER &&
         config_field_float(o, "router_jitter_noise", 0.0, 1.0, &out->jitter) != 0)
         return -1;
-    return experts->is_biased ? read_groups(o, out) : 0;
+    return experts->is_grouped ? read_groups(o, experts->is_biased, out) : 0;
 }
 
 /* --- Layers --- */
@@ -131,9 +146,10 @@ static int read_steps(const struct config_object *o, struct model_config *out) {
     return 0;
 }
 
-static int read_layers(const struct config_object *o, enum sparse_rule rule,
+static int read_layers(const struct config_object *o, const struct architecture_experts *experts,
                        struct model_config *out) {
-    int32_t first = rule == SPARSE_AFTER_DENSE ? 1 : 0;
+    enum sparse_rule rule = experts->sparse_rule;
+    int32_t first = experts->num_dense;
     bool any = false;
     if (rule == SPARSE_STEP && read_steps(o, out) != 0)
         return -1;
@@ -176,5 +192,5 @@ int config_hf_read_experts(const struct config_object *o, const struct architect
     if (read_sizes(o, experts, out) != 0 || read_routing(o, experts, &out->moe) != 0 ||
         model_config_check_moe(&out->moe, &names, o->err) != 0)
         return -1;
-    return read_layers(o, experts->sparse_rule, out);
+    return read_layers(o, experts, out);
 }

@@ -236,6 +236,8 @@ static int find_objects(const struct config_object *o, struct config_object *ful
 static int read_rotary_dim(const struct config_object *o, const struct config_object *rope,
                            const struct architecture *architecture, struct model_config *out) {
     static const char key[] = "partial_rotary_factor";
+    if (out->latent.kv_rank > 0)
+        return 0;
     const struct config_object *where = config_field_find(rope, key) != NULL ? rope : o;
     float part = architecture->defaults.partial_rotary == 0.0F
                      ? 1.0F
@@ -255,6 +257,18 @@ static int read_rotary_dim(const struct config_object *o, const struct config_ob
                                (double)part, out->head_dim, out->rotary_dim);
 }
 
+/* Of any scaled rope with a factor, as Transformers does it. */
+static int read_latent_scale(const struct config_object *rope, struct model_config *out) {
+    float scale = 0.0F;
+    if (out->ropes[0].scaling == ROPE_SCALING_NONE)
+        return 0;
+    if (config_field_float(rope, "mscale_all_dim", 0.0, 100.0, &scale) != 0)
+        return -1;
+    if (scale != 0.0F)
+        model_config_scale_latent(out, 0.1 * (double)scale);
+    return 0;
+}
+
 int config_hf_read_ropes(const struct config_object *o, const struct architecture *architecture,
                          struct model_config *out) {
     struct config_object full, sliding;
@@ -268,7 +282,8 @@ int config_hf_read_ropes(const struct config_object *o, const struct architectur
                                  .architecture = architecture,
                                  .max_position = out->max_position,
                                  .rotary_dim = out->rotary_dim};
-    if (read_rope(&source, theta, &out->ropes[0], &out->max_position) != 0)
+    if (read_rope(&source, theta, &out->ropes[0], &out->max_position) != 0 ||
+        (out->latent.kv_rank > 0 && read_latent_scale(&full, out) != 0))
         return -1;
     if (sliding.json != NULL && (architecture->flags & ARCHITECTURE_LOCAL_ROPE) == 0)
         return config_field_refuse(o, "rope_parameters",

@@ -64,7 +64,7 @@ void model_config_init_moe(struct model_config *config, const struct architectur
         .scale = 1.0F,
         .num_groups = 1,
         .num_chosen_groups = 1,
-        .group_score = ROUTE_GROUP_TOP2,
+        .group_score = experts->scoring == ROUTE_SIGMOID ? ROUTE_GROUP_TOP2 : ROUTE_GROUP_MAX,
         .jitter = experts->jitter,
     };
 }
@@ -88,6 +88,30 @@ int model_config_check_moe(const struct moe_config *moe, const struct model_conf
                          names->path, names->num_chosen_groups, moe->num_chosen_groups, group_size,
                          moe->num_chosen);
     return 0;
+}
+
+int model_config_set_latent(struct model_config *config,
+                            const struct model_config_latent_names *names, struct error *err) {
+    const struct latent_config *latent = &config->latent;
+    const int32_t step = KV_HEAD_DIM_STEP;
+    config->head_dim = latent->kv_rank + config->rotary_dim;
+    config->num_kv_heads = 1;
+    if (latent->kv_rank % step == 0 && config->rotary_dim % step == 0 && latent->nope_dim > 0 &&
+        latent->nope_dim % step == 0 && latent->value_dim % step == 0 &&
+        config->head_dim <= KV_MAX_LATENT_ROW)
+        return 0;
+    return error_set(err, ERROR_MODEL,
+                     "%s: %s %d, %s %d, %s %d, %s %d: must be multiples of %d, and the first and "
+                     "the third together at most %d",
+                     names->path, names->kv_rank, latent->kv_rank, names->query_dim,
+                     model_config_query_dim(config), names->rotary_dim, config->rotary_dim,
+                     names->value_dim, latent->value_dim, step, KV_MAX_LATENT_ROW);
+}
+
+void model_config_scale_latent(struct model_config *config, double multiplier) {
+    double factor = (double)config->ropes[0].factor;
+    double scale = factor > 1.0 ? multiplier * log(factor) + 1.0 : 1.0;
+    config->attention_scale *= (float)(scale * scale);
 }
 
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer) {

@@ -155,7 +155,12 @@ struct model_config {
     struct layer_config layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
-/* Returns the elements of a head's result of attention. */
+/* Return the elements of a head's query, before it is taken to the space of what is cached, and of
+ * its result of attention. */
+static inline int32_t model_config_query_dim(const struct model_config *config) {
+    const struct latent_config *latent = &config->latent;
+    return latent->kv_rank > 0 ? latent->nope_dim + config->rotary_dim : config->head_dim;
+}
 static inline int32_t model_config_value_dim(const struct model_config *config) {
     return config->latent.kv_rank > 0 ? config->latent.value_dim : config->head_dim;
 }
@@ -189,6 +194,11 @@ struct model_config_moe_names {
     const char *path, *num_chosen, *num_groups, *num_chosen_groups;
 };
 
+/* The file's names of the sizes of latent attention. */
+struct model_config_latent_names {
+    const char *path, *kv_rank, *query_dim, *rotary_dim, *value_dim;
+};
+
 struct architecture;
 
 /* Sets every switch to the architecture's value, and everything else to neutral values. */
@@ -205,6 +215,14 @@ void model_config_init_moe(struct model_config *config, const struct architectur
 /* Refuses counts of experts and groups that do not fit together. */
 int model_config_check_moe(const struct moe_config *moe, const struct model_config_moe_names *names,
                            struct error *err);
+
+/* Sets head_dim and num_kv_heads of latent attention, whose own sizes and rotary_dim are set.
+ * Refuses sizes that the backends' attention does not support. */
+int model_config_set_latent(struct model_config *config,
+                            const struct model_config_latent_names *names, struct error *err);
+
+/* Scales attention by what yarn's factor makes of this multiplier of its logarithm, twice. */
+void model_config_scale_latent(struct model_config *config, double multiplier);
 
 /* Returns whether a layer has the window under the architecture's rule. */
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer);

@@ -62,7 +62,7 @@ static void print_long_form(const struct model_config *config, FILE *out) {
 
 static void print_ropes(const struct model_config *config, FILE *out) {
     fprintf(out, "%-24stheta %g, %d of %d dimensions%s\n", "rope", (double)config->ropes[0].theta,
-            config->rotary_dim, config->head_dim,
+            config->rotary_dim, model_config_query_dim(config),
             config->rope_interleaved ? ", neighbours in pairs" : "");
     print_scaling(&config->ropes[0], "rope scaling", out);
     print_long_form(config, out);
@@ -176,7 +176,7 @@ static void print_switches(const struct model *model, FILE *out) {
         fprintf(out, "%-24sclamped SwiGLU\n", "activation");
     if (config->attention_sinks)
         fprintf(out, "%-24sone score per head\n", "attention sinks");
-    float scale = (float)(1.0 / sqrt(config->head_dim));
+    float scale = (float)(1.0 / sqrt(model_config_query_dim(config)));
     print_factor("attention scale", config->attention_scale, scale, out);
     print_factor("attention soft cap", config->attention_soft_cap, 0.0F, out);
     print_factor("final soft cap", config->final_soft_cap, 0.0F, out);
@@ -193,6 +193,18 @@ static void print_name(const char *label, const char *text, FILE *out) {
     fprintf(out, "%-24s%s\n", label, shown);
 }
 
+static void print_heads(const struct model_config *config, FILE *out) {
+    if (config->latent.kv_rank == 0) {
+        fprintf(out, "%-24s%d x %d, %d for keys and values\n", "attention heads", config->num_heads,
+                config->head_dim, config->num_kv_heads);
+        return;
+    }
+    fprintf(out, "%-24s%d x %d, values of %d\n", "attention heads", config->num_heads,
+            model_config_query_dim(config), config->latent.value_dim);
+    fprintf(out, "%-24s%d elements per layer, %d of them rotated, for all heads\n",
+            "latent keys and values", config->head_dim, config->rotary_dim);
+}
+
 static void print_config(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
     print_name("name", config->name[0] != '\0' ? config->name : "-", out);
@@ -200,8 +212,7 @@ static void print_config(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%d\n", "layers", config->num_layers);
     fprintf(out, "%-24s%d\n", "hidden size", config->hidden_size);
     fprintf(out, "%-24s%d\n", "feed-forward size", config->intermediate_size);
-    fprintf(out, "%-24s%d x %d, %d for keys and values\n", "attention heads", config->num_heads,
-            config->head_dim, config->num_kv_heads);
+    print_heads(config, out);
     print_experts(config, out);
     print_ropes(config, out);
     print_layers(config, out);

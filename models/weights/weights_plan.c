@@ -234,7 +234,7 @@ static struct weights_matrix plan_qkv(const struct model *model, const struct mo
 static struct weights_matrix plan_queries(const struct model *model,
                                           const struct model_shard *shard, int32_t layer) {
     const struct model_config *config = &model->config;
-    int32_t dim = config->latent.nope_dim + config->rotary_dim;
+    int32_t dim = model_config_query_dim(config);
     enum tensor_role role = config->latent.q_rank > 0 ? TENSOR_Q_B : TENSOR_Q;
     const struct stacked alone = {.num_roles = 1,
                                   .roles = {role},

@@ -28,14 +28,42 @@ def global_rope(config):
     return config.rope_parameters.get("full_attention", config.rope_parameters)
 
 
+def is_latent(config):
+    return getattr(config, "kv_lora_rank", None) is not None
+
+
+def has_split_heads(config):
+    """Whether the parts of all heads that make keys and values are tensors of their own (since 2025), and not
+    one matrix. Our file of the lite model is an old one."""
+    return is_latent(config) and config.q_lora_rank is not None
+
+
+def add_latent(writer, config):
+    if config.q_lora_rank is not None:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    key, value = config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
+    if not has_split_heads(config):
+        writer.add_key_length(key)
+        writer.add_value_length(value)
+        return
+    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+    writer.add_value_length(config.kv_lora_rank)
+    writer.add_key_length_mla(key)
+    writer.add_value_length_mla(value)
+
+
 def add_sizes(writer, config, architecture):
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers + num_extra_layers(config))
+    writer.add_block_count(num_blocks(config))
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_head_count_kv(1 if has_split_heads(config) else config.num_key_value_heads)
+    if is_latent(config):
+        add_latent(writer, config)
     if architecture in LAYER_NORM:
         writer.add_layer_norm_eps(config.layer_norm_eps)
     else:
@@ -65,6 +93,8 @@ def add_rope(writer, config, architecture):
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if rope.get("mscale_all_dim"):
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     elif kind == "longrope":  # known by its tensors alone
         original = rope["original_max_position_embeddings"]
         scale = config.max_position_embeddings / original
@@ -115,8 +145,13 @@ def add_rope_factors(writer, config):
 
 
 def num_extra_layers(config):
-    """Layers after the last that predict further tokens (GLM-4.5)."""
+    """Layers after the last that predict further tokens (GLM-4.5, DeepSeek-V3)."""
     return getattr(config, "num_mtp_layers", 0)
+
+
+def num_blocks(config):
+    """The converter leaves out DeepSeek's."""
+    return config.num_hidden_layers + (0 if is_latent(config) else num_extra_layers(config))
 
 
 def add_experts(writer, config, architecture):
@@ -132,15 +167,18 @@ def add_experts(writer, config, architecture):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "shared_intermediate_size", 0):
         writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
-    if architecture == "glm4moe":
-        writer.add_expert_group_count(config.n_group)
-        writer.add_expert_group_used_count(config.topk_group)
+    if architecture in ("glm4moe", "deepseek2"):
+        if config.n_group is not None:
+            writer.add_expert_group_count(config.n_group)
+            writer.add_expert_group_used_count(config.topk_group)
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX if config.model_type == "deepseek_v2"
+                                      else gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.routed_scaling_factor)
         writer.add_expert_weights_norm(config.norm_topk_prob)
-        writer.add_nextn_predict_layers(config.num_mtp_layers)
+        if architecture == "glm4moe":
+            writer.add_nextn_predict_layers(config.num_mtp_layers)
 
 
 def split_experts(name, values, config):
@@ -156,6 +194,17 @@ def split_experts(name, values, config):
     parts = (values[:, 0::2], values[:, 1::2]) if turned else np.split(values, [half], axis=values.ndim - 2)
     for stem, part in zip(("gate_proj", "up_proj"), parts):
         yield re.sub(r"gate_up_proj|input_linear", stem, name), part
+
+
+def split_heads(name, values, config):
+    """Yields the parts of all heads that make keys, transposed, and values."""
+    if not has_split_heads(config) or not name.endswith("kv_b_proj.weight"):
+        yield name, values
+        return
+    heads = values.reshape(config.num_attention_heads, -1, values.shape[-1])
+    keys, parts = np.split(heads, [config.qk_nope_head_dim], axis=1)
+    yield name.replace("kv_b_proj", "k_b_proj"), keys.swapaxes(1, 2)
+    yield name.replace("kv_b_proj", "v_b_proj"), parts
 
 
 def gguf_name(name, names):
@@ -183,15 +232,17 @@ def kind_of(name, values, family):
 
 def add_tensors(writer, family, weights):
     config = family.config
-    names = gguf.get_tensor_name_map(ARCHITECTURES[family.architecture],
-                                     config.num_hidden_layers + num_extra_layers(config))
+    names = gguf.get_tensor_name_map(ARCHITECTURES[family.architecture], num_blocks(config))
     for name, values in weights.items():
+        if f"layers.{num_blocks(config)}." in name:
+            continue
         if family.norm_plus_one and name.endswith("norm.weight"):
             values = values + 1.0
         heads = heads_of(name, config) if family.permuted else 0
         if heads:
             values = interleave(values.reshape(values.shape[0], -1), heads).reshape(values.shape)
-        for part_name, part in split_experts(name, values, config):
+        parts = split_heads if "kv_b_proj" in name else split_experts
+        for part_name, part in parts(name, values, config):
             new_name = gguf_name(part_name, names)
             assert new_name, part_name
             part = part.reshape(-1) if "ffn_gate_inp_shexp" in new_name else part

@@ -1,7 +1,7 @@
 """The tiny models of tests/golden/families that are mixtures of experts (see family_specs.py)."""
 
 import torch
-from transformers import (Glm4MoeConfig, GptOssConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
+from transformers import (DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, GptOssConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           MixtralConfig, OlmoeConfig, PhimoeConfig, Qwen2MoeConfig, Qwen3MoeConfig)
 
 from family_specs import (COMMON, LONG_FACTORS, SHORT_FACTORS, Family, in_modules, in_weights, rope,
@@ -176,6 +176,42 @@ def glms():
                   "weights that do not sum to 1": with_config(norm_topk_prob=True)})
 
 
+def deepseeks():
+    def yarn(mscale):
+        return rope(10000.0, "yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, mscale=mscale,
+                    mscale_all_dim=mscale, original_max_position_embeddings=64)
+    common = dict(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=4, max_position_embeddings=256, rms_norm_eps=1e-6, moe_intermediate_size=32,
+        first_k_dense_replace=1, tie_word_embeddings=False, **COMMON)
+    switches = {"kv norm": without_modules("kv_a_layernorm"), "scale": with_config(routed_scaling_factor=1.0),
+                "shared experts": zeroed("shared_experts.down_proj.weight")}
+    no_scale = dict(mscale=0.0, mscale_all_dim=0.0, attention_factor=1.0)
+    yield Family("deepseek-v2-lite", DeepseekV2Config(
+        q_lora_rank=None, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24,
+        n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, routed_scaling_factor=1.5,
+        topk_method="greedy", norm_topk_prob=False, rope_parameters=yarn(0.707), **common), "deepseek2",
+        switches={**switches, "yarn": with_config(rope_parameters=rope(10000.0)),
+                  "scale of attention": with_config(rope_parameters=dict(yarn(0.707), **no_scale))})
+    yield Family("deepseek-v2", DeepseekV2Config(
+        q_lora_rank=40, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=16, v_head_dim=16,
+        n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+        routed_scaling_factor=2.0, topk_method="group_limited_greedy", norm_topk_prob=False,
+        rope_parameters=rope(10000.0), **common), "deepseek2", switches={
+            **switches, "q norm": without_modules("q_a_layernorm"),
+            "groups": with_config(topk_method="greedy")})
+    yield Family("deepseek-v3", DeepseekV3Config(
+        q_lora_rank=32, kv_lora_rank=40, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=2, topk_group=1,
+        routed_scaling_factor=2.5, norm_topk_prob=True, num_mtp_layers=1, rope_parameters=yarn(1.0),
+        **common), "deepseek2", switches={
+            **switches, "q norm": without_modules("q_a_layernorm"),
+            "neighbours": with_config(rope_interleave=False),
+            "groups": with_config(n_group=1, topk_group=1), "selection bias": without_selection_bias,
+            "weights that sum to 1": with_config(norm_topk_prob=False),
+            "scale of attention": with_config(rope_parameters=dict(yarn(1.0), **no_scale))})
+
+
 def moe_families():
-    for group in (mixtral, qwens, olmoe, granites, phis, gpt_oss, glms):
+    for group in (mixtral, qwens, olmoe, granites, phis, gpt_oss, glms, deepseeks):
         yield from group()

@@ -72,20 +72,37 @@ def set_router(router, rng, levels, signature):
     if getattr(router, "bias", None) is not None:
         router.bias.copy_(torch.from_numpy(rng.normal(0.0, ROUTER_BIAS, num_experts)))
     if hasattr(router, "e_score_correction_bias"):
-        router.e_score_correction_bias.copy_(clear_bias(rng, logits, router.top_k))
+        router.e_score_correction_bias.copy_(clear_bias(rng, logits, router))
 
 
-def clear_bias(rng, logits, num_chosen):
+def choose(scores, router):
+    """([rows, chosen] experts by descending score, [rows] by how much the choice was clear), of scores
+    [rows, experts]."""
+    num_groups = 1 if getattr(router, "topk_method", "") == "greedy" else getattr(router, "num_group", None) or 1
+    group_margins = torch.full((len(scores),), math.inf)
+    if num_groups > 1:
+        grouped = scores.view(len(scores), num_groups, -1)
+        is_biased = hasattr(router, "e_score_correction_bias")
+        of_groups = grouped.topk(2, dim=-1).values.sum(-1) if is_biased else grouped.max(dim=-1).values
+        ranked = of_groups.sort(dim=-1, descending=True).values
+        last = ranked[:, router.topk_group - 1]
+        group_margins = (last - ranked[:, router.topk_group]).float()
+        scores = grouped.masked_fill((of_groups < last[:, None])[..., None], -math.inf).view(scores.shape)
+    ranked, order = scores.sort(dim=-1, descending=True)
+    k = router.top_k
+    return order[:, :k], torch.minimum(group_margins, (ranked[:, k - 1] - ranked[:, k]).float())
+
+
+def clear_bias(rng, logits, router):
     """A bias that changes some choice and leaves all clear. (logits: [experts, kinds])"""
-    scores = 1 / (1 + np.exp(-logits))
-    plain = np.argsort(-scores, axis=0)[:num_chosen]
+    scores = torch.from_numpy(1 / (1 + np.exp(-logits))).T.contiguous()
+    plain, _ = choose(scores, router)
     best, best_margin = None, 0.0
     for _ in range(2000):
-        bias = rng.normal(0.0, 0.3, len(scores))
-        order = np.argsort(-(scores + bias[:, None]), axis=0)
-        ranked = np.take_along_axis(scores + bias[:, None], order, axis=0)
-        margin = (ranked[num_chosen - 1] - ranked[num_chosen]).min()
-        changed = any(set(a) != set(b) for a, b in zip(order[:num_chosen].T, plain.T))
+        bias = rng.normal(0.0, 0.3, scores.shape[1])
+        chosen, margins_of_kinds = choose(scores + torch.from_numpy(bias), router)
+        margin = margins_of_kinds.min()
+        changed = any(set(a) != set(b) for a, b in zip(chosen.tolist(), plain.tolist()))
         if changed and margin > best_margin:
             best, best_margin = bias, margin
     return torch.from_numpy(best.astype(np.float32))
@@ -107,7 +124,7 @@ def margins(router, hidden):
     if hasattr(router, "e_score_correction_bias"):
         scores = logits.sigmoid() + router.e_score_correction_bias
     ranked = scores.sort(dim=-1, descending=True).values
-    result = ranked[:, k - 1] - ranked[:, k]
+    _, result = choose(scores, router)
     if hasattr(router, "router_jitter_noise") and hasattr(router, "input_jitter_noise"):
         for i in range(k):  # sparsemixer: the order counts, and who is near the largest
             result = torch.minimum(result, ranked[:, i] - ranked[:, i + 1])

@@ -51,6 +51,7 @@ static int init_cache(struct golden_rank *rank, const struct model_config *confi
     rank->cache.layout = (struct kv_layout){.num_layers = rank->shard.num_layers,
                                             .num_kv_heads = rank->shard.num_kv_heads,
                                             .head_dim = config->head_dim,
+                                            .latent_dim = config->latent.kv_rank,
                                             .block_size = GOLDEN_BLOCK_SIZE,
                                             .type = backend_kv_type(rank->backend, kv_type)};
     rank->cache.num_blocks = GOLDEN_NUM_BLOCKS;

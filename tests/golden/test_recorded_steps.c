@@ -73,6 +73,7 @@ static void open_run(struct run *run) {
     run->cache.layout = (struct kv_layout){.num_layers = model->num_layers,
                                            .num_kv_heads = model->num_kv_heads,
                                            .head_dim = model->head_dim,
+                                           .latent_dim = model->latent.kv_rank,
                                            .block_size = BLOCK_SIZE,
                                            .type = options.dtype == DTYPE_BF16 ? KV_BF16 : KV_F16};
     run->cache.num_blocks = 1 + options.max_seqs * BLOCKS_EACH; /* the first is nobody's */

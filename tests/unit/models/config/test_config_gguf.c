@@ -321,7 +321,7 @@ static void test_unknown_architectures(void **state) {
     static const char known[] =
         "(known: llama, qwen2, qwen3, phi3, gemma, gemma2, gemma3, granite, olmo2, "
         "smollm3, command-r, cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, phimoe, gpt-oss, "
-        "glm4moe)";
+        "glm4moe, deepseek2)";
     struct entry change = string("general.architecture", "mamba\n");
     assert_refused(&change, NULL, "'mamba?' is not supported");
     assert_refused(&change, NULL, known);
@@ -334,8 +334,6 @@ static void test_unknown_architectures(void **state) {
     assert_refused(&change, NULL, known);
     change = integer("general.architecture", 3);
     assert_refused(&change, NULL, "is not a string");
-    change = string("general.architecture", "deepseek2");
-    assert_refused(&change, NULL, "'deepseek2' is not supported (multi-head latent attention)");
     change = string("general.architecture", "qwen3next");
     assert_refused(&change, NULL, "'qwen3next' is not supported (linear attention)");
 }
@@ -772,6 +770,92 @@ static void test_glm4moe(void **state) {
     assert_int_equal(config.moe.num_groups, 2);
 }
 
+/* Entries of a file with latent attention: a new one, with lengths that end in _mla, or an old one.
+ * An entry of the same key replaces one of them. */
+static struct model_config latent_of(bool is_new, const struct entry *change, const char *reason) {
+    const struct entry entries[] = {
+        integer("llama.expert_count", 8),
+        integer("llama.expert_used_count", 2),
+        integer("llama.expert_feed_forward_length", 32),
+        integer("llama.expert_shared_count", 2),
+        integer("llama.attention.kv_lora_rank", 32),
+        integer("llama.attention.key_length", is_new ? 40 : 24),
+        integer("llama.attention.value_length", is_new ? 32 : 16),
+        integer("llama.rope.dimension_count", 8),
+        string("llama.rope.scaling.type", "yarn"),
+        real("llama.rope.scaling.factor", 4.0),
+        integer("llama.attention.key_length_mla", 24),
+        integer("llama.attention.value_length_mla", 16),
+        integer("llama.attention.q_lora_rank", 48),
+    };
+    enum { NUM_NEW = 3, NUM = sizeof(entries) / sizeof(entries[0]) };
+    struct entry used[NUM + 1];
+    struct variant v = {"deepseek2", used, 0};
+    for (int i = 0; i < NUM - (is_new ? 0 : NUM_NEW); i++)
+        if (change == NULL || strcmp(change->key, entries[i].key) != 0)
+            used[v.num_changes++] = entries[i];
+    if (change != NULL)
+        used[v.num_changes++] = *change;
+    if (reason == NULL)
+        return accepted_variant(&v);
+    assert_variant_refused(&v, reason);
+    return (struct model_config){0};
+}
+
+static void test_deepseek2(void **state) {
+    (void)state;
+    for (int is_new = 0; is_new < 2; is_new++) {
+        struct model_config config = latent_of(is_new, NULL, NULL);
+        assert_int_equal(config.latent.kv_rank, 32);
+        assert_int_equal(config.latent.q_rank, is_new ? 48 : 0);
+        assert_int_equal(config.latent.nope_dim, 16);
+        assert_int_equal(config.latent.value_dim, 16);
+        assert_true(config.latent.norm_eps == config.norm_eps);
+        assert_int_equal(config.rotary_dim, 8);
+        assert_int_equal(config.head_dim, 40);
+        assert_int_equal(config.num_kv_heads, 1);
+        assert_true(config.rope_interleaved);
+        assert_true(fabs((double)config.attention_scale - 1.0 / sqrt(24.0)) < 1e-6);
+        assert_true(fabs((double)config.ropes[0].attention_factor - 1.13862944) < 1e-6);
+        assert_int_equal(config.moe.scoring, ROUTE_SOFTMAX);
+        assert_int_equal(config.moe.group_score, ROUTE_GROUP_MAX);
+        assert_true(!config.moe.selection_bias && !config.moe.renormalise);
+    }
+    struct entry change = real("llama.rope.scaling.yarn_log_multiplier", 0.0707);
+    struct model_config config = latent_of(true, &change, NULL);
+    double scale = 1.0 + 0.0707 * log(4.0);
+    assert_true(config.ropes[0].attention_factor == 1.0F);
+    assert_true(fabs((double)config.attention_scale - scale * scale / sqrt(24.0)) < 1e-6);
+    change = integer("llama.expert_gating_func", 2); /* V3 */
+    config = latent_of(true, &change, NULL);
+    assert_int_equal(config.moe.scoring, ROUTE_SIGMOID);
+    assert_int_equal(config.moe.group_score, ROUTE_GROUP_TOP2);
+    assert_true(config.moe.selection_bias);
+}
+
+static void test_bad_latent_attention(void **state) {
+    static const struct {
+        const char *key;
+        uint64_t value;
+        const char *reason;
+    } cases[] = {
+        {"llama.attention.kv_lora_rank", 577, "(allowed: 1 to 576)"},
+        {"llama.attention.kv_lora_rank", 36, "kv_lora_rank 36,"},
+        {"llama.attention.kv_lora_rank", 576, "together at most 576"},
+        {"llama.attention.key_length_mla", 8, "key_length 8,"},
+        {"llama.attention.key_length_mla", 257, "(allowed: 1 to 256)"},
+        {"llama.attention.value_length_mla", 20, "value_length 20:"},
+        {"llama.rope.dimension_count", 4, "rope.dimension_count 4,"},
+        {"llama.attention.q_lora_rank", 131073, "(allowed: 0 to 131072)"},
+        {"llama.expert_gating_func", 3, "3 is not supported for this architecture"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct entry change = integer(cases[i].key, cases[i].value);
+        latent_of(true, &change, cases[i].reason);
+    }
+}
+
 static void test_bad_experts(void **state) {
     (void)state;
     assert_experts_refused("llama", integer("llama.expert_count", 1025), "(allowed: 0 to 1024)");
@@ -807,7 +891,7 @@ static void test_matrix(void **state) {
     static const char *const architectures[] = {
         "llama",   "qwen2",      "qwen3",   "phi3",      "gemma",   "gemma2",   "gemma3",
         "granite", "olmo2",      "smollm3", "command-r", "cohere2", "qwen2moe", "qwen3moe",
-        "olmoe",   "granitemoe", "phimoe",  "gpt-oss",   "glm4moe"};
+        "olmoe",   "granitemoe", "phimoe",  "gpt-oss",   "glm4moe", "deepseek2"};
     static const char *const keys[] = {
         "llama.vocab_size",
         "llama.context_length",
@@ -849,6 +933,11 @@ static void test_matrix(void **state) {
         "llama.expert_group_used_count",
         "llama.leading_dense_block_count",
         "llama.nextn_predict_layers",
+        "llama.attention.kv_lora_rank",
+        "llama.attention.q_lora_rank",
+        "llama.attention.key_length_mla",
+        "llama.attention.value_length_mla",
+        "llama.rope.scaling.yarn_log_multiplier",
     };
     struct entry values[] = {
         integer("", 0),
@@ -927,6 +1016,8 @@ int main(void) {
         cmocka_unit_test(test_cohere),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_glm4moe),
+        cmocka_unit_test(test_deepseek2),
+        cmocka_unit_test(test_bad_latent_attention),
         cmocka_unit_test(test_bad_experts),
         cmocka_unit_test(test_matrix),
     };

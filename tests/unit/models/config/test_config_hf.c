@@ -461,7 +461,8 @@ static void test_architectures(void **state) {
     static const char known[] =
         "(known model types: mistral, ministral, llama, qwen2, qwen3, phi3, gemma, gemma2, "
         "gemma3_text, granite, olmo2, olmo3, smollm3, cohere, cohere2, mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe, granitemoe, granitemoeshared, phimoe, gpt_oss, glm4_moe)";
+        "qwen3_moe, olmoe, granitemoe, granitemoeshared, phimoe, gpt_oss, glm4_moe, "
+        "deepseek_v2, deepseek_v3, kimi_k2)";
     const char *folder = *state;
     assert_refused(folder, "llama-2-7b", "architectures", "[\"MambaForCausalLM\\n\"]",
                    "architectures: 'MambaForCausalLM?' is not supported");
@@ -563,7 +564,7 @@ static void test_unsupported_families(void **state) {
         {"\"Qwen3_5MoeForCausalLM\"", "(linear attention)"},
         {"\"GraniteMoeHybridForCausalLM\"", "(state-space layers)"},
         {"\"JambaForCausalLM\"", "(state-space layers)"},
-        {"\"DeepseekV3ForCausalLM\"", "(multi-head latent attention)"},
+        {"\"DeepseekV32ForCausalLM\"", "(attention to tokens that an indexer chooses)"},
     };
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         char list[64];
@@ -661,6 +662,48 @@ static void test_phi_moe(void **state) {
     assert_refused(*state, "phi-4-mini", "rope_scaling.long_mscale", "1.2",
                    "rope_scaling.long_mscale: this setting is not supported");
     assert_refused(*state, name, "num_experts_per_tok", "3", "3; only 2 is supported");
+}
+
+/* DeepSeek's, on the files of the small models in tests/golden/families. */
+static void test_latent_attention(void **state) {
+    static const char v2[] = "../../../../golden/families/deepseek-v2/config",
+                      lite[] = "../../../../golden/families/deepseek-v2-lite/config",
+                      v3[] = "../../../../golden/families/deepseek-v3/config";
+    struct model_config config = read_model(*state, v3);
+    double scale = 1.0 + 0.1 * log(4.0);
+    assert_int_equal(config.latent.kv_rank, 40);
+    assert_int_equal(config.latent.q_rank, 32);
+    assert_int_equal(config.latent.nope_dim, 16);
+    assert_int_equal(config.latent.value_dim, 16);
+    assert_int_equal(config.head_dim, 48);
+    assert_int_equal(config.rotary_dim, 8);
+    assert_int_equal(config.num_kv_heads, 1);
+    assert_near(config.attention_scale, scale * scale / sqrt(24.0));
+    assert_near(config.ropes[0].attention_factor, 1.0);
+    assert_int_equal(config.moe.group_score, ROUTE_GROUP_TOP2);
+    assert_int_equal(config.num_extra_layers, 1);
+    assert_true(config.rope_interleaved && config.moe.renormalise);
+    assert_false(ACCEPTED(v3, {"rope_interleave", "false"}).rope_interleaved);
+    config =
+        ACCEPTED(v3, {"model_type", "\"kimi_k2\""}, {"kv_lora_rank", ""}, {"qk_nope_head_dim", ""},
+                 {"qk_rope_head_dim", ""}, {"v_head_dim", ""}, {"q_lora_rank", ""});
+    assert_int_equal(config.head_dim, 576);
+    assert_int_equal(config.latent.q_rank, 1536);
+    assert_int_equal(config.latent.nope_dim, 128);
+    config = read_model(*state, lite);
+    assert_int_equal(config.latent.q_rank, 0);
+    assert_int_equal(config.moe.num_groups, 1);
+    assert_int_equal(config.moe.shared_size, 64);
+    assert_int_equal(config.moe.scoring, ROUTE_SOFTMAX);
+    config = read_model(*state, v2);
+    assert_int_equal(config.moe.num_groups, 4);
+    assert_int_equal(config.moe.group_score, ROUTE_GROUP_MAX);
+    assert_false(ACCEPTED(v2, {"norm_topk_prob", "true"}).moe.renormalise);
+    assert_refused(*state, v3, "kv_lora_rank", "576", "together at most 576");
+    assert_refused(*state, v3, "v_head_dim", "12", "v_head_dim 12: must be multiples of 8");
+    assert_refused(*state, v2, "topk_method", "\"noaux_tc\"", "(supported: group_limited_greedy)");
+    assert_refused(*state, v2, "num_experts_per_tok", "", "num_experts_per_tok: is missing");
+    assert_refused(*state, v2, "moe_layer_freq", "2", "moe_layer_freq: dense layers among");
 }
 
 static void test_bad_experts(void **state) {
@@ -831,6 +874,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_quantisations, argv[1]),
         cmocka_unit_test_prestate(test_other_quantisations, argv[1]),
         cmocka_unit_test_prestate(test_phi_moe, argv[1]),
+        cmocka_unit_test_prestate(test_latent_attention, argv[1]),
         cmocka_unit_test_prestate(test_bad_experts, argv[1]),
         cmocka_unit_test_prestate(test_sizes_that_do_not_fit_together, argv[1]),
         cmocka_unit_test_prestate(test_integers_out_of_range, argv[1]),
