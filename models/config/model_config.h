@@ -93,7 +93,7 @@ struct quantization_config {
  * kv_rank + rotary_dim, and num_kv_heads 1. */
 struct latent_config {
     int32_t kv_rank;   /* 0: attention is not latent */
-    int32_t q_rank;    /* queries are made of a vector of so many elements; 0: of hidden states */
+    int32_t q_rank;    /* queries are made of a vector of that many elements; 0: of hidden states */
     int32_t nope_dim;  /* elements of a head's query before the rotary_dim that are rotated */
     int32_t value_dim; /* of a head's value */
     float norm_eps;    /* of the norms of both vectors */
