@@ -188,7 +188,7 @@ struct rope_store_args {
  * get their rotated elements here. */
 struct latent_store_args {
     const void *q; /* [T, num_q_heads, q_dim]: each head's last rotary_dim elements are rotated */
-    void *kv;      /* [T, head_dim]: the row, whose last rotary_dim elements are rotated in place */
+    void *kv;      /* [T, head_dim]: the row; what it holds afterwards is undefined */
     void *queries; /* [T, num_q_heads, head_dim]: the last rotary_dim of each are written */
     const float *rope_table; /* as in rope_store_args */
     struct kv_cache *cache;
@@ -466,6 +466,7 @@ struct backend_config {
      * num_sample_rows, and vocab_size. The numbers of blocks are not read. */
     struct serving_limits limits;
     int32_t head_dim;     /* CUDA: for attention; 0: attention is not used */
+    int32_t latent_dim;   /* CUDA: that of the KV layout */
     int32_t num_q_heads;  /* CUDA: maximum, for attention */
     int32_t num_kv_heads; /* CUDA: likewise */
     const char

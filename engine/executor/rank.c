@@ -125,6 +125,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .isa = rank->config.cpu_isa,
         .limits = *limits,
         .head_dim = model->head_dim,
+        .latent_dim = model->latent.kv_rank,
         .num_q_heads = rank->shard.num_heads,
         .num_kv_heads = rank->shard.num_kv_heads,
         .activation_dtype = activation_dtype(rank, device),

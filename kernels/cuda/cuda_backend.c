@@ -76,10 +76,12 @@ static const struct backend_ops cuda_backend_ops = {
     .norm = cuda_norm,
     .linear = cuda_linear,
     .rope_store_kv = cuda_rope_store_kv,
+    .store_latent = cuda_store_latent,
     .paged_attention = cuda_paged_attention,
     .act_mul = cuda_act_mul,
     .route = cuda_route,
     .linear_experts = cuda_linear_experts,
+    .linear_heads = cuda_linear_heads,
     .combine_experts = cuda_combine_experts,
     .soft_cap = cuda_soft_cap,
     .gather_rows = cuda_gather_rows,
@@ -166,6 +168,12 @@ static int create_parts(struct cuda_backend *b, struct error *err) {
     return cuda_synchronize(&b->base, err);
 }
 
+/* A latent layout is not quantised. */
+static uint32_t kv_types(const struct backend_config *config) {
+    uint32_t plain = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype));
+    return config->latent_dim > 0 ? plain : plain | KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3);
+}
+
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err) {
     if (config->activation_dtype != DTYPE_BF16 && config->activation_dtype != DTYPE_F16) {
         error_set(err, ERROR_CONFIG, "the device %s computes in bf16 or f16, not in %s",
@@ -179,8 +187,7 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
     }
     b->base = (struct backend){.ops = &cuda_backend_ops,
                                .activation_dtype = config->activation_dtype,
-                               .kv_types = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype)) |
-                                           KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3),
+                               .kv_types = kv_types(config),
                                .has_dedicated_memory = true,
                                .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};

@@ -509,7 +509,7 @@ static const char *assemble_mxfp4(const struct tensor_source *source, const uint
     size_t blocks = (size_t)source->cols / UNIT;
     uint8_t *dst = out;
     for (int32_t row = first_row; row < first_row + num_rows; row++) {
-        size_t first = (size_t)tensor_source_bias_index(source, row) * blocks;
+        size_t first = (size_t)tensor_source_file_row(source, row) * blocks;
         for (size_t b = first; b < first + blocks; b++) {
             const uint8_t *codes = raw[CODES] + b * (UNIT / 2);
             *dst++ = raw[SCALES][b];

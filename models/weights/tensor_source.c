@@ -2,16 +2,6 @@
 
 #include <string.h>
 
-/* The row of the file's order that is row `row` of the source: gate's rows, then up's. */
-static int32_t row_in_file(const struct tensor_source *source, int32_t row) {
-    int32_t half = source->rows / 2;
-    return !source->alternates ? row : row < half ? 2 * row : 2 * (row - half) + 1;
-}
-
-int32_t tensor_source_bias_index(const struct tensor_source *source, int32_t row) {
-    return row_in_file(source, row);
-}
-
 static bool fits(int64_t size) {
     return size > 0 && size <= INT32_MAX;
 }
@@ -53,7 +43,7 @@ static const char *assemble_transposed(const struct tensor_source *source,
     size_t item = dtype_block_bytes(source->dtype), rows = (size_t)source->rows;
     uint8_t *dst = out;
     for (int32_t r = first_row; r < first_row + num_rows; r++) {
-        const uint8_t *column = raw[0] + (size_t)row_in_file(source, r) * item;
+        const uint8_t *column = raw[0] + (size_t)tensor_source_file_row(source, r) * item;
         for (int32_t c = 0; c < source->cols; c++, column += rows * item, dst += item)
             memcpy(dst, column, item);
     }

@@ -47,7 +47,10 @@ static inline size_t tensor_source_part_bytes(const struct tensor_source *source
     return source->tensors[tensor]->bytes / (size_t)source->num_experts;
 }
 
-/* Returns the place of a bias's element for row `row` of an expert. */
-int32_t tensor_source_bias_index(const struct tensor_source *source, int32_t row);
+/* Returns where the file has row `row` of an expert, and its bias: gate's rows come before up's. */
+static inline int32_t tensor_source_file_row(const struct tensor_source *source, int32_t row) {
+    int32_t half = source->rows / 2;
+    return !source->alternates ? row : row < half ? 2 * row : 2 * (row - half) + 1;
+}
 
 #endif

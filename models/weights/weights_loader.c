@@ -205,8 +205,8 @@ static int read_bias(struct weights_loader *l, const struct weights_matrix *plan
             continue;
         for (int i = 0; i < part->num_spans; i++)
             for (int32_t k = 0; k < part->spans[i].num_rows; k++)
-                *to++ = bias[x * (size_t)part->rows + (size_t)tensor_source_bias_index(
-                                                          source, part->spans[i].first_row + k)] *
+                *to++ = bias[x * (size_t)part->rows +
+                             (size_t)tensor_source_file_row(source, part->spans[i].first_row + k)] *
                         plan->bias_scale;
     }
     free(bias);

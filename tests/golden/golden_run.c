@@ -73,6 +73,7 @@ static int open_backend(struct golden_run *run, int32_t index, const struct gold
     struct backend_config config = {.num_threads = 2,
                                     .limits = limits,
                                     .head_dim = model->head_dim,
+                                    .latent_dim = model->latent.kv_rank,
                                     .num_q_heads = rank->shard.num_heads,
                                     .num_kv_heads = rank->shard.num_kv_heads,
                                     .isa = device->isa,

@@ -57,6 +57,7 @@ static void open_run(struct run *run) {
                                           .vocab_size = model->vocab_size};
     const struct backend_config config = {.limits = run->limits,
                                           .head_dim = model->head_dim,
+                                          .latent_dim = model->latent.kv_rank,
                                           .num_q_heads = model->num_heads,
                                           .num_kv_heads = model->num_kv_heads,
                                           .activation_dtype = options.dtype,

@@ -558,12 +558,15 @@ bool attention_is_taken(enum kv_type type) {
     return (attention_fixture.backends[0]->kv_types & KV_TYPE_BIT(type)) != 0;
 }
 
-void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors) {
+void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors,
+                            int32_t latent_dim) {
     const struct backend_config config = {.limits.max_num_batched_tokens = ATTENTION_MAX_TOKENS,
                                           .limits.max_num_seqs = 64,
                                           .limits.max_model_len = 64,
                                           .limits.block_size = 1,
-                                          .head_dim = KV_MAX_HEAD_DIM,
+                                          .head_dim =
+                                              latent_dim > 0 ? KV_MAX_LATENT_ROW : KV_MAX_HEAD_DIM,
+                                          .latent_dim = latent_dim,
                                           .num_q_heads = 30,
                                           .num_kv_heads = 2,
                                           .max_multiprocessors = max_multiprocessors};

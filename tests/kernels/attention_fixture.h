@@ -153,8 +153,8 @@ void attention_check(struct attention_shape shape, int num_chunks,
 bool attention_is_taken(enum kv_type type);
 
 /* Opens attention_fixture by the arguments of main, for all that the checks of attention compute.
- * max_multiprocessors: of a device, 0 for all. */
-void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors);
+ * max_multiprocessors: of a device, 0 for all. latent_dim: the most, 0 for layouts with V. */
+void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors, int32_t latent_dim);
 
 /* Whether the backends under test cut attention by the shape of a step: a device that is not
  * batch-invariant. */

@@ -387,7 +387,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_shared_prefixes),    cmocka_unit_test(test_large_families),
         cmocka_unit_test(test_prefixes_of_layers), cmocka_unit_test(test_recorded_prefixes),
     };
-    attention_fixture_open(argc, argv, NUM_MULTIPROCESSORS);
+    attention_fixture_open(argc, argv, NUM_MULTIPROCESSORS, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&attention_fixture);
     return failed;

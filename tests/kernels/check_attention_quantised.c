@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_ranges_were_split),
     };
-    attention_fixture_open(argc, argv, 0);
+    attention_fixture_open(argc, argv, 0, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&attention_fixture);
     return failed;

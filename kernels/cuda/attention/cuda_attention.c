@@ -4,9 +4,11 @@
  * was recorded for one step finds that of another. */
 #include "config/base/check.h"
 #include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/latent_launch.h"
 #include "kernels/cuda/state/cuda_check.h"
 #include "kernels/cuda/step/cuda_packed.h"
 #include "kernels/cuda/step/cuda_staging.h"
+#include "kernels/kv_type.h"
 
 #include <limits.h>
 #include <math.h>
@@ -128,6 +130,8 @@ static int alloc_parts(struct cuda_backend *b, struct error *err) {
 
 int cuda_attention_create(struct cuda_backend *b, struct error *err) {
     int32_t head_dim = b->config.head_dim;
+    if (b->config.latent_dim > 0 && head_dim <= KV_MAX_LATENT_ROW)
+        return 0; /* without plans */
     if (head_dim == 0)
         return 0;
     if (head_dim < 0 || head_dim > KV_MAX_HEAD_DIM || head_dim % KV_HEAD_DIM_STEP != 0)
@@ -289,10 +293,43 @@ static int32_t log2_of(int32_t x) {
     return __builtin_ctz((unsigned)x);
 }
 
+static void attend_latent(struct cuda_backend *b, const struct attention_args *args) {
+    const struct kv_layout *layout = &args->cache->layout;
+    CHECK(kv_layout_is_supported(layout) && b->config.latent_dim > 0);
+    CHECK(layout->type == kv_type_of_dtype(b->base.activation_dtype));
+    const struct latent_attention_launch launch = {
+        .queries = args->qkv,
+        .out = args->out,
+        .cache = args->cache->buffer.data,
+        .strides = kv_strides_of(layout, args->layer),
+        .block_tables = b->step.block_tables,
+        .positions = b->step.positions,
+        .slots = b->step.slot_mapping,
+        .sequences = b->step.sequences,
+        .sinks = args->sinks,
+        .table_stride = b->step.table_stride,
+        .num_tokens = b->step.num_tokens,
+        .num_q_heads = args->num_q_heads,
+        .head_dim = layout->head_dim,
+        .latent_dim = layout->latent_dim,
+        .block_size = layout->block_size,
+        .window = args->window,
+        .scale = args->scale,
+        .soft_cap = args->soft_cap,
+        .bf16 = is_bf16(b),
+    };
+    if (b->step.num_tokens > 0)
+        CUDA_TRY(b, launch_latent_attention(b->stream, &launch));
+}
+
 void cuda_paged_attention(struct backend *base, const struct attention_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     struct cuda_attention *attention = b->attention;
     const struct kv_layout *layout = &args->cache->layout;
+    if (layout->latent_dim > 0) {
+        attend_latent(b, args);
+        return;
+    }
     CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);
     CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % KV_TOKEN_STEP == 0);
     CHECK((layout->block_size & (layout->block_size - 1)) == 0);

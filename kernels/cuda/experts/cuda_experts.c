@@ -31,6 +31,30 @@ void cuda_linear_experts(struct backend *base, const struct expert_linear_args *
         .num_own = args->num_own,
         .rows = weight->rows / args->num_own,
         .cols = weight->cols,
+        .x_stride = weight->cols,
+        .out_stride = weight->rows / args->num_own,
+        .bf16 = is_bf16(b),
+    };
+    if (args->num_tokens > 0)
+        CUDA_TRY(b, launch_expert_product(b->stream, &launch));
+}
+
+void cuda_linear_heads(struct backend *base, const struct head_linear_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct matrix *weight = args->weight;
+    const struct expert_product_launch launch = {
+        .x = args->x,
+        .weight = weight->values,
+        .bias = weight->float_bias,
+        .out = args->out,
+        .num_choices = args->num_tokens * args->num_heads,
+        .row_choices = 1,
+        .num_own = args->num_heads,
+        .num_tokens = args->num_tokens,
+        .rows = weight->rows / args->num_heads,
+        .cols = weight->cols,
+        .x_stride = args->x_stride,
+        .out_stride = args->out_stride,
         .bf16 = is_bf16(b),
     };
     if (args->num_tokens > 0)

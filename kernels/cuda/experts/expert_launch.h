@@ -17,7 +17,8 @@ extern "C" {
 /* Fills args->choices. */
 cudaError_t launch_route(cudaStream_t stream, const struct route_args *args);
 
-/* Like struct expert_linear_args. */
+/* Like struct expert_linear_args, or, with choices.order NULL, struct head_linear_args: every token
+ * takes all experts, in order. */
 struct expert_product_launch {
     const void *x;      /* rows begin at multiples of 16 bytes */
     const void *weight; /* [num_own][rows][cols], likewise */
@@ -27,7 +28,9 @@ struct expert_product_launch {
     int32_t num_choices; /* num_tokens * num_chosen */
     int32_t row_choices; /* of a row of x: num_chosen, or 1 if each choice has its own */
     int32_t num_own;
-    int32_t rows, cols; /* of an expert; cols is a multiple of 8 */
+    int32_t num_tokens;           /* if choices.order is NULL */
+    int32_t rows, cols;           /* of an expert; cols is a multiple of 8 */
+    int32_t x_stride, out_stride; /* elements from row to row; that of x is a multiple of 8 */
     bool bf16;
 };
 

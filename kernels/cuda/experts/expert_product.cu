@@ -47,16 +47,25 @@ struct choice_range {
     int32_t first, end;
 };
 
+/* Where an own expert's choices begin in their order; num_own: where they end. */
+__device__ __forceinline__ int32_t first_choice(const expert_product_launch &a, int32_t expert) {
+    return a.choices.order != nullptr ? a.choices.first[expert] : expert * a.num_tokens;
+}
+
+__device__ __forceinline__ int32_t choice_at(const expert_product_launch &a, int32_t i) {
+    return a.choices.order != nullptr ? a.choices.order[i]
+                                      : i % a.num_tokens * a.num_own + i / a.num_tokens;
+}
+
 /* The same for all lanes; each counts the tiles of a few experts. */
 template <class S>
 __device__ __forceinline__ choice_range find_tile(const expert_product_launch &a, int32_t tile) {
     const int lane = (int)(threadIdx.x % WARP_SIZE);
-    const int32_t *first = a.choices.first;
     const int32_t step = (a.num_own + WARP_SIZE - 1) / WARP_SIZE;
     int32_t expert = min(lane * step, a.num_own), num = 0;
     const int32_t end = min(expert + step, a.num_own);
     for (int32_t e = expert; e < end; e++)
-        num += (first[e + 1] - first[e] + S::rows - 1) / S::rows;
+        num += (first_choice(a, e + 1) - first_choice(a, e) + S::rows - 1) / S::rows;
     int32_t up_to = num;
 #pragma unroll
     for (int d = 1; d < WARP_SIZE; d *= 2) {
@@ -69,14 +78,14 @@ __device__ __forceinline__ choice_range find_tile(const expert_product_launch &a
         return {-1, 0, 0};
     const int source = __ffs((int)found) - 1;
     for (; lane == source; expert++) {
-        num = (first[expert + 1] - first[expert] + S::rows - 1) / S::rows;
+        num = (first_choice(a, expert + 1) - first_choice(a, expert) + S::rows - 1) / S::rows;
         if (left < num)
             break;
         left -= num;
     }
     expert = __shfl_sync(FULL_MASK, expert, source);
-    const int32_t begin = first[expert] + __shfl_sync(FULL_MASK, left, source) * S::rows;
-    return {expert, begin, min(begin + S::rows, first[expert + 1])};
+    const int32_t begin = first_choice(a, expert) + __shfl_sync(FULL_MASK, left, source) * S::rows;
+    return {expert, begin, min(begin + S::rows, first_choice(a, expert + 1))};
 }
 
 /* What a thread fetches of each slice: its chunk of every row_step-th row. */
@@ -97,7 +106,7 @@ find_rows(const expert_product_launch &a, const choice_range &range, int32_t fir
         rows.x[i] = nullptr;
         if (choice < range.end)
             rows.x[i] = static_cast<const T *>(a.x) +
-                        (int64_t)(a.choices.order[choice] / a.row_choices) * a.cols + at;
+                        (int64_t)(choice_at(a, choice) / a.row_choices) * a.x_stride + at;
     }
     rows.weight = static_cast<const T *>(a.weight) +
                   ((int64_t)range.expert * a.rows + first_column + row) * a.cols + at;
@@ -192,13 +201,13 @@ __device__ __forceinline__ void multiply_all(const expert_product_launch &a,
 template <class T>
 __device__ __forceinline__ void store_pair(const expert_product_launch &a, const float *bias,
                                            int64_t row, int32_t column, float x, float y) {
-    T *out = static_cast<T *>(a.out) + row * a.rows + column;
+    T *out = static_cast<T *>(a.out) + row * a.out_stride + column;
     const bool has_second = column + 1 < a.rows;
     if (bias != nullptr) {
         x += bias[column];
         y += has_second ? bias[column + 1] : 0;
     }
-    if (has_second && a.rows % 2 == 0) {
+    if (has_second && a.out_stride % 2 == 0) {
         *reinterpret_cast<uint32_t *>(out) = pack2<T>(x, y);
         return;
     }
@@ -219,7 +228,7 @@ __device__ __forceinline__ void store(const expert_product_launch &a, const choi
             range.first + warp / S::column_warps * S::warp_rows + r * 8 + (lane >> 2);
         if (choice >= range.end)
             continue;
-        const int64_t row = a.choices.order[choice];
+        const int64_t row = choice_at(a, choice);
 #pragma unroll
         for (int c = 0; c < S::column_tiles; c++)
             if (first_column + c * 8 < a.rows)

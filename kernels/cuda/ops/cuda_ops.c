@@ -99,3 +99,26 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
     };
     CUDA_TRY(b, launch_rope_store(b->stream, &launch));
 }
+
+void cuda_store_latent(struct backend *base, const struct latent_store_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct latent_store_launch launch = {
+        .q = args->q,
+        .kv = args->kv,
+        .queries = args->queries,
+        .rope_table = args->rope_table,
+        .positions = b->step.positions,
+        .slots = b->step.slot_mapping,
+        .cache = args->cache->buffer.data,
+        .layout = args->cache->layout,
+        .layer = args->layer,
+        .num_tokens = b->step.num_tokens,
+        .num_q_heads = args->num_q_heads,
+        .q_dim = args->q_dim,
+        .rotary_dim = args->rotary_dim,
+        .interleaved = args->interleaved,
+        .bf16 = is_bf16(b),
+    };
+    if (b->step.num_tokens > 0)
+        CUDA_TRY(b, launch_latent_store(b->stream, &launch));
+}

@@ -248,3 +248,60 @@ cudaError_t launch_rope_store(cudaStream_t stream, const struct rope_store_launc
         launch_order<__half>(stream, *args);
     return cudaGetLastError();
 }
+
+/* --- Latent layouts --- */
+
+/* Pair `pair` of rotary_dim elements, from src to dst. */
+template <class T>
+__device__ __forceinline__ void rotate_pair(const latent_store_launch &a, int32_t position, T *dst,
+                                            const T *src, int32_t pair) {
+    const int32_t half = a.rotary_dim / 2;
+    const int32_t low = a.interleaved ? 2 * pair : pair,
+                  high = a.interleaved ? low + 1 : low + half;
+    const float x = to_float(src[low]), y = to_float(src[high]);
+    float c = 1, s = 0;
+    if (a.rope_table != nullptr) {
+        const float *row = a.rope_table + (int64_t)position * a.rotary_dim;
+        c = row[pair];
+        s = row[half + pair];
+    }
+    dst[low] = from_float<T>(x * c - y * s);
+    dst[high] = from_float<T>(x * s + y * c);
+}
+
+/* Grid: tokens along x; their tasks along y: the pairs of each head, those of the row, and the
+ * row's other elements. */
+template <class T> __global__ void latent_store_kernel(const latent_store_launch a) {
+    const int64_t token = blockIdx.x;
+    const int32_t half = a.rotary_dim / 2, dim = a.layout.head_dim, first = dim - a.rotary_dim;
+    const int32_t position = a.positions[token], slot = a.slots[token];
+    int32_t task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
+    if (task < a.num_q_heads * half) {
+        const int64_t head = token * a.num_q_heads + task / half;
+        rotate_pair(a, position, static_cast<T *>(a.queries) + head * dim + first,
+                    static_cast<const T *>(a.q) + (head + 1) * a.q_dim - a.rotary_dim, task % half);
+        return;
+    }
+    task -= a.num_q_heads * half;
+    if (slot < 0 || task >= half + first)
+        return;
+    const T *row = static_cast<const T *>(a.kv) + token * dim;
+    T *cached = reinterpret_cast<T *>(
+        a.cache + kv_plane_offset(&a.layout, slot / a.layout.block_size, a.layer, KV_PART_K, 0) +
+        kv_row_offset(&a.layout, slot % a.layout.block_size));
+    if (task < half)
+        rotate_pair(a, position, cached + first, row + first, task);
+    else
+        cached[task - half] = row[task - half];
+}
+
+cudaError_t launch_latent_store(cudaStream_t stream, const struct latent_store_launch *args) {
+    const int32_t total =
+        (args->num_q_heads + 1) * (args->rotary_dim / 2) + args->layout.head_dim - args->rotary_dim;
+    const dim3 grid((unsigned)args->num_tokens, (unsigned)((total + BLOCK - 1) / BLOCK));
+    if (args->bf16)
+        LAUNCH((latent_store_kernel<__nv_bfloat16>), grid, BLOCK, 0, stream, *args);
+    else
+        LAUNCH((latent_store_kernel<__half>), grid, BLOCK, 0, stream, *args);
+    return cudaGetLastError();
+}

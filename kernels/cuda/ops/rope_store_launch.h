@@ -31,6 +31,27 @@ struct rope_store_launch {
 
 cudaError_t launch_rope_store(cudaStream_t stream, const struct rope_store_launch *args);
 
+/* The same of `struct latent_store_args`. */
+struct latent_store_launch {
+    const void *q;
+    const void *kv;
+    void *queries;
+    const float *rope_table; /* NULL: nothing rotates */
+    const int32_t *positions;
+    const int32_t *slots;
+    char *cache;
+    struct kv_layout layout;
+    int32_t layer;
+    int32_t num_tokens;
+    int32_t num_q_heads;
+    int32_t q_dim;
+    int32_t rotary_dim;
+    bool interleaved;
+    bool bf16;
+};
+
+cudaError_t launch_latent_store(cudaStream_t stream, const struct latent_store_launch *args);
+
 #ifdef __cplusplus
 }
 #endif

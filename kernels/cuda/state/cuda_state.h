@@ -40,6 +40,7 @@ struct cuda_step {
     int32_t *token_rows;            /* [T] */
     int32_t *positions;             /* [T] */
     int32_t *slot_mapping;          /* [T] */
+    int32_t *sequences;             /* [T] of the tokens; for latent layouts */
     int32_t *block_tables;          /* [S][table_stride], without padding */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
@@ -148,6 +149,7 @@ void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
 /* cuda_ops.c */
 void cuda_norm(struct backend *b, const struct norm_args *args);
 void cuda_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cuda_store_latent(struct backend *b, const struct latent_store_args *args);
 void cuda_act_mul(struct backend *b, const struct act_mul_args *args);
 void cuda_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
@@ -180,6 +182,7 @@ void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 /* cuda_experts.c */
 void cuda_route(struct backend *b, const struct route_args *args);
 void cuda_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cuda_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cuda_combine_experts(struct backend *b, const struct combine_args *args);
 
 /* cuda_record.c */

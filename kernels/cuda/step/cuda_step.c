@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 6 /* besides the rows of block_tables */
+#define NUM_ARRAYS 7 /* besides the rows of block_tables */
 #define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
@@ -44,6 +44,7 @@ static size_t place_arrays(struct cuda_step *step, const struct serving_limits *
     step->token_rows = place(memory, &offset, tokens);
     step->positions = place(memory, &offset, tokens);
     step->slot_mapping = place(memory, &offset, tokens);
+    step->sequences = place(memory, &offset, tokens);
     step->logit_rows = place(memory, &offset, rows * sizeof(int32_t));
     step->sample_rows = place(memory, &offset, rows * sizeof(struct sample_row));
     step->block_tables = place(memory, &offset, seqs * (size_t)step->table_stride);
@@ -93,7 +94,7 @@ static struct packed_size size_of(const struct cuda_backend *b, size_t num_token
     cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
                              &plans.num_words);
     size.num_arrays += plans.num_arrays;
-    size.num_words = 4 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
+    size.num_words = 5 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
                      plans.num_words;
     return size;
 }
@@ -126,6 +127,15 @@ static void add_tokens(struct cuda_packed *packed, struct cuda_step *step) {
     add_ints(packed, step->token_rows, host->token_rows, n, padding, -1);
     add_ints(packed, step->positions, host->positions, n, padding, 0);
     add_ints(packed, step->slot_mapping, host->slot_mapping, n, padding, -1);
+}
+
+/* Padding has none: nothing of it is stored or attended to. */
+static void add_sequences(struct cuda_packed *packed, struct cuda_step *step) {
+    const struct step_inputs *host = &step->host;
+    int32_t *to = cuda_packed_add(packed, step->sequences, (size_t)host->num_tokens);
+    for (int32_t s = 0; to != NULL && s < host->num_seqs; s++)
+        for (int32_t t = host->query_start[s]; t < host->query_start[s + 1]; t++)
+            to[t] = s;
 }
 
 static void add_rows(struct cuda_packed *packed, struct cuda_step *step) {
@@ -178,6 +188,8 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
                 (size_t)step->host.num_sample_rows, (size_t)inputs->max_blocks_per_seq);
     struct cuda_packed packed = cuda_packed_begin(b, size.num_arrays, size.num_words);
     add_tokens(&packed, step);
+    if (b->config.latent_dim > 0 && inputs->num_tokens > 0)
+        add_sequences(&packed, step);
     add_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);

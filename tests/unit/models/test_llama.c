@@ -574,6 +574,24 @@ static void test_quantised_keys_with_large_biases(void **state) {
     }
 }
 
+/* Blocks of quantised keys lie across the rows that are made of them. */
+static void test_latent_attention_of_other_types(void **state) {
+    static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_BF16, DTYPE_F16};
+    for (size_t i = 0; i < 2 * sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        struct model_config config = model_image_config();
+        struct model_image image;
+        struct expected expected;
+        model_image_set_latent(&config, 32);
+        config.latent.nope_dim = 32; /* whole blocks */
+        config.naming = i % 2 == 0 ? TENSOR_NAMING_HF : TENSOR_NAMING_GGUF;
+        model_image_init(&image, &config, (struct image_form){.dtype = dtypes[i / 2]});
+        model_image_open(&image);
+        reference_forward(&image, tokens, NUM_TOKENS, expected.logits, expected.states);
+        check_path(&image, &expected, "latent attention", "cpu-ref", NULL);
+        model_image_finish(&image);
+    }
+}
+
 static void test_switches_together(void **state) {
     double logits[NUM_TOKENS * VOCAB];
     uint32_t seed = 1;
@@ -609,6 +627,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_padded_head, &on_cpu),
         cmocka_unit_test(test_each_switch),
         cmocka_unit_test(test_quantised_keys_with_large_biases),
+        cmocka_unit_test(test_latent_attention_of_other_types),
         cmocka_unit_test(test_switches_together),
         cmocka_unit_test(test_repeated_rows),
     };

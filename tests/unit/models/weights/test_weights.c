@@ -652,6 +652,44 @@ static void test_shapes_that_do_not_fit(void **state) {
     assert_refused(&image, "tensor 'blk.0.attn_q.weight': shape [32, 64], expected [96, 64]");
 }
 
+/* Keys' and values' parts of all heads, in one tensor or apart. */
+static void test_latent_attention_that_does_not_fit(void **state) {
+    static const struct {
+        enum tensor_naming naming;
+        const char *name;
+        int32_t rows, cols; /* 0: it is missing */
+        const char *reason;
+    } cases[] = {
+        {TENSOR_NAMING_HF, "layers.0.self_attn.kv_b_proj.weight", 0, 0,
+         "tensor 'layers.0.self_attn.kv_b_proj.weight' is missing"},
+        {TENSOR_NAMING_HF, "layers.1.self_attn.kv_b_proj.weight", 239, 32,
+         "kv_b_proj.weight': shape [239, 32], expected [240, 32]"},
+        {TENSOR_NAMING_HF, "layers.1.self_attn.kv_b_proj.weight", 240, 64,
+         "kv_b_proj.weight': shape [240, 64], expected [240, 32]"},
+        {TENSOR_NAMING_HF, "layers.0.self_attn.q_b_proj.weight", 192, 24,
+         "q_b_proj.weight': shape [192, 24], expected [192, 32]"},
+        {TENSOR_NAMING_HF, "layers.0.self_attn.kv_a_proj_with_mqa.weight", 32, 64,
+         "shape [32, 64], expected [40, 64]"},
+        {TENSOR_NAMING_GGUF, "blk.1.attn_k_b.weight", 32, 24,
+         "tensor 'blk.1.attn_k_b.weight': shape [32, 24], expected [6, 32, 24]"},
+        {TENSOR_NAMING_GGUF, "blk.0.attn_kv_a_norm.weight", 0, 0,
+         "attn_kv_a_norm.weight' is missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct model_config config = model_image_config();
+        struct model_image image;
+        model_image_set_latent(&config, 32);
+        config.naming = cases[i].naming;
+        model_image_init(&image, &config, (struct image_form){.dtype = DTYPE_F32});
+        if (cases[i].rows > 0)
+            model_image_put(&image, cases[i].name, cases[i].rows, cases[i].cols, DTYPE_F32);
+        else
+            model_image_remove(&image, cases[i].name);
+        assert_refused(&image, cases[i].reason);
+    }
+}
+
 static void test_quantised_vectors(void **state) {
     static const char *const names[] = {"model.norm.weight",
                                         "model.layers.1.self_attn.q_proj.bias"};
@@ -699,6 +737,7 @@ int main(void) {
         cmocka_unit_test(test_digest),
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_shapes_that_do_not_fit),
+        cmocka_unit_test(test_latent_attention_that_does_not_fit),
         cmocka_unit_test(test_quantised_vectors),
         cmocka_unit_test(test_tensors_nobody_asked_for),
     };
