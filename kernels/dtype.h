@@ -106,7 +106,7 @@ size_t dtype_row_bytes(enum dtype dtype, size_t n);
 /* Converts one row of n elements; src needs no alignment. */
 void dtype_to_f32(enum dtype dtype, const void *src, float *dst, size_t n);
 /* Converts with round-to-nearest-even (plain types) or the reference quantisation (Q4_0, Q4_1 and
- * Q8_0). The other quantised types have dtype_quantise only (CHECKed). */
+ * Q8_0). Others are refused (CHECKed). */
 void dtype_from_f32(enum dtype dtype, const float *src, void *dst, size_t n);
 /* Returns whether dtype_quantise makes a type: Q2_K to Q6_K, Q4_0 to Q5_1 and Q8_0. */
 bool dtype_can_quantise(enum dtype dtype);

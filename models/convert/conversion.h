@@ -2,8 +2,8 @@
  * source is a Hugging Face folder or a GGUF file; the new file has what llama.cpp's converter and
  * its llama-quantize would write.
  *
- * A conversion is planned when it is opened: every tensor with its type, the metadata, and for a
- * folder the check that the GGUF format can say all of it. Writing reads, converts and writes a
+ * A conversion is planned when it is opened: every tensor with its type, and the metadata. Writing
+ * first checks that the GGUF format can say all that a folder says. It reads, converts and writes a
  * part of a tensor at a time, so it takes little memory for any model. One thread calls it; several
  * compute. */
 #ifndef QUIRE_MODELS_CONVERT_CONVERSION_H
