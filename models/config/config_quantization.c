@@ -49,7 +49,7 @@ static int refuse_bits(const struct config_object *o, const char *key, int32_t b
 static int read_gptq(const struct config_object *o, struct quantization_config *out) {
     static const char *const formats[] = {"gptq", "gptq_v2", NULL};
     const cJSON *dynamic = config_field_find(o, "dynamic");
-    bool desc_act = false;
+    bool desc_act = false, is_marlin = false;
     int format = 0;
     if (config_field_bool(o, "desc_act", &desc_act) != 0 || config_field_require(o, "bits") != 0 ||
         config_field_int(o, "bits", 1, 32, &out->bits) != 0 ||
@@ -57,6 +57,10 @@ static int read_gptq(const struct config_object *o, struct quantization_config *
         return -1;
     if (out->bits != 4 && out->bits != 8)
         return refuse_bits(o, "bits", out->bits);
+    if (config_field_bool(o, "is_marlin_format", &is_marlin) != 0)
+        return -1;
+    if (is_marlin)
+        return config_field_refuse(o, "is_marlin_format", "is not supported");
     if (dynamic != NULL && dynamic->child != NULL)
         return config_field_refuse(o, "dynamic", "settings of single modules are not supported");
     out->zeros_less_one = format == 0;
@@ -77,12 +81,14 @@ static int read_awq(const struct config_object *o, struct quantization_config *o
     return read_group_size(o, &out->group_size);
 }
 
-/* A block covers whole rows of 128 columns, or several of them. */
+/* Of several rows, and of columns that are whole blocks of the row type. */
 static int read_block(const struct config_object *o, const char *key,
                       struct quantization_config *out) {
     const cJSON *block;
-    if (config_field_array(o, key, &block) != 0 || block == NULL)
-        return block == NULL ? 0 : -1;
+    if (config_field_array(o, key, &block) != 0)
+        return -1;
+    if (block == NULL)
+        return 0;
     const cJSON *rows = block->child, *cols = rows != NULL ? rows->next : NULL;
     if (cols == NULL || cols->next != NULL || !config_field_is_int(rows, 1, MAX_GROUP) ||
         !config_field_is_int(cols, 1, MAX_GROUP) || (int)cols->valuedouble % 128 != 0)
@@ -132,8 +138,15 @@ static int read_weights(const struct config_object *o, bool is_float,
 static int read_compressed(const struct config_object *o, struct quantization_config *out) {
     static const char *const formats[] = {"pack-quantized", "int-quantized", "float-quantized",
                                           NULL};
-    struct config_object groups, weights;
-    int format = 0;
+    static const char *const dense[] = {"dense", NULL};
+    struct config_object groups, weights, sparsity;
+    const cJSON *transforms = config_field_find(o, "transform_config");
+    int format = 0, is_dense = 0;
+    if (config_field_object(o, "sparsity_config", &sparsity) != 0 ||
+        read_choice(&sparsity, "format", dense, &is_dense) != 0)
+        return -1;
+    if (transforms != NULL && transforms->child != NULL)
+        return config_field_refuse(o, "transform_config", "transforms are not supported");
     if (config_field_require(o, "format") != 0 || read_choice(o, "format", formats, &format) != 0 ||
         config_field_require(o, "config_groups") != 0 ||
         config_field_object(o, "config_groups", &groups) != 0)

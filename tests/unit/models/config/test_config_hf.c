@@ -544,6 +544,15 @@ static void test_other_quantisations(void **state) {
         {COMPRESSED("int-quantized", "\"type\": \"float\""), "type: 'float' does not fit"},
         {COMPRESSED("pack-quantized", "\"num_bits\": 2"), "weights.num_bits: 2 is not supported"},
         {COMPRESSED("pack-quantized", "\"strategy\": \"token\""), "strategy: 'token' is not"},
+        {"{\"quant_method\": \"fp8\", \"weight_block_size\": 3}",
+         "weight_block_size: is not an array"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"is_marlin_format\": true}",
+         "is_marlin_format"},
+        {"{\"quant_method\": \"compressed-tensors\", \"sparsity_config\": {\"format\":"
+         " \"sparse-24-bitmask\"}}",
+         "sparsity_config.format: 'sparse-24-bitmask' is not supported"},
+        {"{\"quant_method\": \"compressed-tensors\", \"transform_config\": {\"a\": {}}}",
+         "transform_config: transforms are not"},
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
          " \"config_groups\": {}}",
          "config_groups: is empty"},
