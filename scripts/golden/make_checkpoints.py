@@ -20,15 +20,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
 
 from golden_prompt import choose_prompt, run
+from golden_routing import make_clear
 from make_golden import round_to_8_bits, save_golden
 
 SIZES = dict(vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=1, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, bos_token_id=1,
              eos_token_id=2)
 SEEDS = {"compressed-w8a16": 5}  # no activation lies halfway between two of 8 bits
+MOE_SIZES = dict(head_dim=32, moe_intermediate_size=128, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
@@ -196,23 +199,39 @@ FORMS = {
     "compressed-fp8": fp8_channel(),
     "fp8-block": fp8_block(),
     "fp8-tensor": fp8_tensor(),
+    "fp8-moe": fp8_block(),
 }
 
 
 def make_model(name):
     torch.manual_seed(SEEDS.get(name, sum(name.encode())))
-    is_qwen = name in ("gptq-4bit-128", "fp8-block")  # with biases
-    config = (Qwen2Config if is_qwen else LlamaConfig)(**SIZES)
-    model = (Qwen2ForCausalLM if is_qwen else LlamaForCausalLM)(config).float().eval()
+    if name.endswith("moe"):
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **MOE_SIZES))
+    elif name in ("gptq-4bit-128", "fp8-block"):  # with biases
+        model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**SIZES))
+    model = model.float().eval()
     with torch.no_grad():
         for key, weight in model.named_parameters():
             gain = 0.5 if key.endswith("bias") else 1.0 if "embed" in key else 1.5 / weight.shape[-1] ** 0.5
             weight.copy_(torch.rand_like(weight) + 0.5 if "norm" in key else torch.randn_like(weight) * gain)
+    if name.endswith("moe"):
+        make_clear(model, np.random.default_rng(1), [])
     return model
 
 
 def is_quantised(name, module):
     return isinstance(module, torch.nn.Linear) and "lm_head" not in name
+
+
+def expert_weights(name, experts):
+    """Transformers has all experts in one parameter, the files each in their own."""
+    size = experts.gate_up_proj.shape[1] // 2
+    for e in range(len(experts.gate_up_proj)):
+        yield f"{name}.{e}.gate_proj", experts.gate_up_proj[e, :size]
+        yield f"{name}.{e}.up_proj", experts.gate_up_proj[e, size:]
+        yield f"{name}.{e}.down_proj", experts.down_proj[e]
 
 
 def store_model(model, store):
@@ -224,8 +243,14 @@ def store_model(model, store):
             quantised[name] = weight
             tensors |= {f"{name}.{part}": value.contiguous() for part, value in parts.items()}
             module.weight.data.copy_(weight)
+        if hasattr(module, "gate_up_proj"):
+            for key, weight in expert_weights(name, module):
+                values, parts = store(weight.detach().clone())
+                weight.data.copy_(values)
+                tensors |= {f"{key}.{part}": value.contiguous() for part, value in parts.items()}
     for name, weight in model.named_parameters():
-        if name.rsplit(".", 1)[0] not in quantised or name.endswith("bias"):
+        is_stored = "mlp.experts." in name or name.rsplit(".", 1)[0] in quantised
+        if not is_stored or name.endswith("bias"):
             weight.data.copy_(weight.data.to(torch.float16).float())
             tensors[name] = weight.detach().to(torch.float16)
     return tensors, quantised
@@ -253,7 +278,7 @@ def write_form(folder, name):
     tensors, quantised = store_model(model, store)
     save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
     values = json.loads(model.config.to_json_string(use_diff=False))
-    wanted = {*SIZES, "architectures", "model_type", "hidden_act", "rms_norm_eps", "head_dim", "rope_parameters"}
+    wanted = {*SIZES, *MOE_SIZES, "num_local_experts", "decoder_sparse_step", "architectures", "model_type", "hidden_act", "rms_norm_eps", "head_dim", "rope_parameters"}
     values = {key: value for key, value in values.items() if key in wanted}
     values |= {"architectures": [type(model).__name__], "dtype": "float16", "quantization_config": config}
     (folder / name / "config.json").write_text(json.dumps(values, indent=1) + "\n")

@@ -107,9 +107,11 @@ static bool rounds_activations(const struct fixture *f) {
 /* Some levels round them to BF16 in front of BF16 or FP8 weights. */
 static bool rounds_to_bf16(const struct fixture *f) {
     const char *numerics = f->run.backend->numerics;
-    return (model_main_dtype(f->run.model) == DTYPE_BF16 &&
-            strstr(numerics, "BF16 products") != NULL) ||
-           (strstr(f->name, "fp8") != NULL && strstr(numerics, "FP8 products") != NULL);
+    bool has_fp8 = strstr(f->name, "fp8") != NULL;
+    bool has_bf16 = model_main_dtype(f->run.model) == DTYPE_BF16 ||
+                    strcmp(f->name, "compressed-w4a16-act/") == 0;
+    return (has_bf16 && strstr(numerics, "BF16 products") != NULL) ||
+           (has_fp8 && strstr(numerics, "FP8 products") != NULL);
 }
 
 static bool is_widest(const struct fixture *f) {
