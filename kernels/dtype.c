@@ -34,6 +34,16 @@ static const struct dtype_info dtype_infos[DTYPE_COUNT] = {
     [DTYPE_I8_32] = {"i8_32", 35, NULL, NULL},
     [DTYPE_I8_128] = {"i8_128", 133, NULL, NULL},
     [DTYPE_E4M3_128] = {"fp8_128", 132, NULL, NULL},
+    [DTYPE_IQ4_XS] = {"iq4_xs", 136, NULL, NULL},
+    [DTYPE_TQ2_0] = {"tq2_0", 66, NULL, NULL},
+    [DTYPE_TQ1_0] = {"tq1_0", 54, NULL, NULL},
+    [DTYPE_IQ1_S] = {"iq1_s", 50, NULL, NULL},
+    [DTYPE_IQ1_M] = {"iq1_m", 56, NULL, NULL},
+    [DTYPE_IQ2_XXS] = {"iq2_xxs", 66, NULL, NULL},
+    [DTYPE_IQ2_XS] = {"iq2_xs", 74, NULL, NULL},
+    [DTYPE_IQ2_S] = {"iq2_s", 82, NULL, NULL},
+    [DTYPE_IQ3_XXS] = {"iq3_xxs", 98, NULL, NULL},
+    [DTYPE_IQ3_S] = {"iq3_s", 110, NULL, NULL},
 };
 
 static const struct dtype_info *info_of(enum dtype dtype) {

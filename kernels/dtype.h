@@ -36,6 +36,34 @@
  *           128 h + 64 + i (high), i < 64; 64 bytes with bits 4 and 5 laid out as in Q2_K;
  *           16 signed bytes s; f16 d;
  *                                    value = d * s * (code - 32), groups of 16
+ *   IQ4_XS  f16 d; u16 and 4 bytes of 6-bit s: bits 4 and 5 of group g in bits 2g of the u16, the
+ *           others in the low (even g) or high nibble of byte g / 2; 128 bytes, 16 for each group,
+ *           with codes as in Q4_0;   value = d * (s - 32) * levels[code] as in IQ4_NL, groups of 32
+ *   TQ2_0   64 bytes of 2-bit codes; f16 d;                   value = d * (code - 1)
+ *   TQ1_0   32 bytes with five codes each, 16 with five, 4 with four; f16 d: of n bytes, byte i has
+ *           the codes j n + i, which are 3 * (byte * 3^j, cut to 8 bits) / 256;
+ *                                    value = d * (code - 1)
+ *
+ * Blocks of 256 elements whose codes are points of a grid (quant_grids.h). A point stands for 8
+ * elements, in IQ3 for 4; its number is a byte with higher bits from elsewhere. Bit i of 8 signs
+ * makes element i of 8 negative; where there are 7, the eighth makes their sum even. Scales s of 4
+ * bits are in the low (even groups) or high nibble of their bytes:
+ *   IQ1_S   f16 d; 32 bytes of points; for each group a u16: four times 3 bits of points, 3 bits s,
+ *           1 bit: e is -1/8, else 1/8;
+ *                                    value = d * (2 s + 1) * (point + e), groups of 32
+ *   IQ1_M   32 bytes of points; for each a nibble: 3 bits of it, 1 bit for e as in IQ1_S; 4 u16:
+ *           four times 3 bits s, 4 bits of f16 d, the lowest first;
+ *                                    value as in IQ1_S, groups of 16
+ *   IQ2_XXS f16 d; for each group 4 bytes of points and a u32: four times 7 signs, 4 bits s;
+ *                                    value = d * (2 s + 1) / 8 * point, groups of 32
+ *   IQ2_XS  f16 d; 32 u16: 9 bits of a point, 7 signs; 8 bytes of s;
+ *                                    value as in IQ2_XXS, groups of 16
+ *   IQ2_S   f16 d; 32 bytes of points; 32 of signs; 8 with 2 bits for each point; 8 of s;
+ *                                    value as in IQ2_XXS, groups of 16
+ *   IQ3_XXS f16 d; 64 bytes of points; for each group a u32 as in IQ2_XXS;
+ *                                    value = d * (2 s + 1) / 4 * point, groups of 32
+ *   IQ3_S   f16 d; 64 bytes of points; 8 with a bit for each; 32 of signs; 4 of s;
+ *                                    value = d * (2 s + 1) * point, groups of 32
  *
  * 2-bit codes: bits 2j and 2j+1 of byte 32 h + i are code 128 h + 32 j + i (h < 2, j < 4, i < 32).
  *
@@ -82,13 +110,23 @@ enum dtype {
     DTYPE_I8_32,
     DTYPE_I8_128,
     DTYPE_E4M3_128,
+    DTYPE_IQ4_XS,
+    DTYPE_TQ2_0,
+    DTYPE_TQ1_0,
+    DTYPE_IQ1_S,
+    DTYPE_IQ1_M,
+    DTYPE_IQ2_XXS,
+    DTYPE_IQ2_XS,
+    DTYPE_IQ2_S,
+    DTYPE_IQ3_XXS,
+    DTYPE_IQ3_S,
     DTYPE_COUNT,              /* how many there are; no value */
     DTYPE_NONE = DTYPE_COUNT, /* not a type, or an unsupported one */
     DTYPE_AUTO                /* value of an option: its reader chooses */
 };
 
 /* A set of types is the sum of their bits. */
-#define DTYPE_BIT(dtype) (UINT32_C(1) << (dtype))
+#define DTYPE_BIT(dtype) (UINT64_C(1) << (dtype))
 
 /* Maximum number of elements of a block of any type, and a multiple of every block's number. */
 #define DTYPE_MAX_BLOCK_ELEMENTS 256

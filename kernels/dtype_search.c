@@ -360,7 +360,7 @@ static bool quantise_q8_0(const float *src, void *dst, size_t n) {
 }
 
 bool dtype_can_quantise(enum dtype dtype) {
-    const uint32_t types = DTYPE_BIT(DTYPE_Q2_K) | DTYPE_BIT(DTYPE_Q3_K) | DTYPE_BIT(DTYPE_Q4_0) |
+    const uint64_t types = DTYPE_BIT(DTYPE_Q2_K) | DTYPE_BIT(DTYPE_Q3_K) | DTYPE_BIT(DTYPE_Q4_0) |
                            DTYPE_BIT(DTYPE_Q4_1) | DTYPE_BIT(DTYPE_Q4_K) | DTYPE_BIT(DTYPE_Q5_0) |
                            DTYPE_BIT(DTYPE_Q5_1) | DTYPE_BIT(DTYPE_Q5_K) | DTYPE_BIT(DTYPE_Q6_K) |
                            DTYPE_BIT(DTYPE_Q8_0);

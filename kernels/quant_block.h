@@ -20,6 +20,8 @@ struct quant_block {
 /* Unpacks the bytes of one block of a file, which need no alignment. `dtype` is quantised
  * (CHECKed). */
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out);
+/* What the scales are multiplied with: d / 2^fraction_bits. */
+float quant_block_factor(enum dtype dtype, const struct quant_block *block);
 /* Computes the values of the block's elements, exactly those of dtype_to_f32. */
 void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float *out);
 /* Writes the dtype_block_bytes of a block in the file's layout (quant_pack.c): the inverse of

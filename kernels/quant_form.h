@@ -18,7 +18,7 @@ static inline size_t quant_scale_bytes(enum quant_scale type) {
 }
 
 /* Value of an element with code c in group g of its block, d and m being the block's factors:
- *   d * scale[g] * (c - zero)  [+ m * min[g] where has_min]
+ *   d / 2^fraction_bits * scale[g] * (c - zero)  [+ m * min[g] where has_min]
  * with levels[c] in place of c - zero if there are levels, and with the zero point that the block
  * has (as a byte) in place of `zero` if has_zero, and the E4M3 that c is if is_e4m3. */
 struct quant_form {
@@ -32,6 +32,7 @@ struct quant_form {
     enum quant_scale factor; /* how d and m are stored */
     bool has_zero;           /* of such types all scales are 1, and there is no min */
     bool is_e4m3;            /* likewise */
+    int fraction_bits;       /* of a code */
 };
 
 /* The values of IQ4_NL's codes. */
@@ -61,6 +62,16 @@ static const struct quant_form quant_forms[DTYPE_COUNT] = {
     [DTYPE_I8_32] = {32, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F16, true},
     [DTYPE_I8_128] = {128, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F32, true},
     [DTYPE_E4M3_128] = {128, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F32, false, true},
+    [DTYPE_IQ4_XS] = {256, 32, 4, 0, 8, false, quant_levels_iq4_nl, QUANT_SCALE_F16},
+    [DTYPE_TQ2_0] = {256, 32, 2, 1, 0, false, NULL, QUANT_SCALE_F16},
+    [DTYPE_TQ1_0] = {256, 32, 8, 128, 0, false, NULL, QUANT_SCALE_F16},
+    [DTYPE_IQ1_S] = {256, 32, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 3},
+    [DTYPE_IQ1_M] = {256, 16, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 3},
+    [DTYPE_IQ2_XXS] = {256, 32, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 3},
+    [DTYPE_IQ2_XS] = {256, 16, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 3},
+    [DTYPE_IQ2_S] = {256, 16, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 3},
+    [DTYPE_IQ3_XXS] = {256, 32, 8, 128, 8, false, NULL, QUANT_SCALE_F16, .fraction_bits = 2},
+    [DTYPE_IQ3_S] = {256, 32, 8, 128, 8, false, NULL, QUANT_SCALE_F16},
 };
 
 #endif

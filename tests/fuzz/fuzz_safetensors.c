@@ -1,6 +1,6 @@
 /* Any bytes as a safetensors file: parsed, and every tensor read. What is accepted keeps the
- * format's promise that each byte behind the header belongs to exactly one tensor. Then its matrices
- * are looked for and assembled as those of every kind of quantised checkpoint. */
+ * format's promise that each byte behind the header belongs to exactly one tensor. Then its
+ * matrices are looked for and assembled as those of every kind of quantised checkpoint. */
 #include "models/weights/tensor_source.h"
 #include "tests/fuzz/tensor_touch.h"
 

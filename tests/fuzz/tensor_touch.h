@@ -15,11 +15,24 @@ static inline void touch(const void *data, size_t bytes) {
         sink += (uint64_t)at[0] + at[bytes - 1];
 }
 
+/* Any bytes are values of a type. */
+static inline void touch_values(const struct tensor_file *file, const struct tensor_info *tensor) {
+    uint8_t block[DTYPE_MAX_BLOCK_ELEMENTS];
+    float values[DTYPE_MAX_BLOCK_ELEMENTS];
+    size_t bytes = dtype_block_bytes(tensor->dtype);
+    if (tensor_read(file, tensor, 0, bytes, block, NULL) != 0)
+        abort();
+    dtype_to_f32(tensor->dtype, block, values, (size_t)dtype_block_elements(tensor->dtype));
+    touch(values, sizeof(values[0]));
+}
+
 static inline void touch_tensors(const struct tensor_file *file) {
     uint8_t piece[4096];
     for (size_t i = 0; i < tensor_file_num_tensors(file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(file, i);
         touch(tensor->name.data, tensor->name.length);
+        if (tensor->unsupported == NULL && tensor->bytes > 0)
+            touch_values(file, tensor);
         for (size_t at = 0; at < tensor->bytes; at += sizeof(piece)) {
             size_t left = tensor->bytes - at;
             size_t bytes = left < sizeof(piece) ? left : sizeof(piece);

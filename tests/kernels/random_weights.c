@@ -20,6 +20,11 @@ static const struct {
     [DTYPE_I4_32] = {0, -1, 0.06f},    [DTYPE_I4_64] = {0, -1, 0.06f},
     [DTYPE_I4_128] = {0, -1, 0.06f},   [DTYPE_I8_32] = {0, -1, 0.004f},
     [DTYPE_I8_128] = {0, -1, 0.004f},  [DTYPE_E4M3_128] = {0, -1, 0.002f},
+    [DTYPE_IQ4_XS] = {0, -1, 2.5e-4f}, [DTYPE_TQ2_0] = {64, -1, 0.5f},
+    [DTYPE_TQ1_0] = {52, -1, 0.8f},    [DTYPE_IQ1_S] = {0, -1, 0.1f},
+    [DTYPE_IQ1_M] = {48, -1, 0.1f},    [DTYPE_IQ2_XXS] = {0, -1, 0.015f},
+    [DTYPE_IQ2_XS] = {0, -1, 0.015f},  [DTYPE_IQ2_S] = {0, -1, 0.015f},
+    [DTYPE_IQ3_XXS] = {0, -1, 0.005f}, [DTYPE_IQ3_S] = {0, -1, 0.005f},
 };
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
@@ -48,6 +53,9 @@ static void store_factor(enum dtype dtype, uint8_t *dst, uint16_t f16) {
         *dst = e8m0_of(f16);
     else if (quant_forms[dtype].factor == QUANT_SCALE_F32)
         memcpy(dst, &f32, sizeof(f32));
+    else if (dtype == DTYPE_IQ1_M) /* in the top nibbles of four numbers */
+        for (int i = 0; i < 4; i++)
+            dst[2 * i + 1] = (uint8_t)((dst[2 * i + 1] & 15) | (f16 >> 4 * i & 15) << 4);
     else
         memcpy(dst, &f16, sizeof(f16));
 }

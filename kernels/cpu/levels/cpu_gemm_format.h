@@ -37,6 +37,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#define GEMM_CHUNK_ROWS 192 /* of a job: whole tiles of every packing */
 #define GEMM_MAX_TILES 16
 #define GEMM_MAX_PACKINGS 4 /* different packings of one matrix's formats */
 
@@ -94,11 +95,11 @@ struct gemm_job {
     int32_t num_columns;     /* outputs of these panels; the last panel may have fewer than 16 */
     int32_t depth;           /* K */
     const void *activations; /* in tiles, as the format packs them */
-    int32_t num_rows;
-    float *out;        /* element [0, first column of the panels] */
-    size_t out_stride; /* floats from row to row */
-    const float *bias; /* of the first column of the panels on; NULL: none */
-    float scale;       /* of the product, before the bias */
+    int32_t num_rows;        /* at most GEMM_CHUNK_ROWS */
+    float *out;              /* element [0, first column of the panels] */
+    size_t out_stride;       /* floats from row to row */
+    const float *bias;       /* of the first column of the panels on; NULL: none */
+    float scale;             /* of the product, before the bias */
     bool accumulate;
 };
 

@@ -205,6 +205,35 @@ static void unpack_pairs(enum dtype dtype, const uint8_t *panel, size_t depth, s
         dtype_to_f32(dtype, panel + (k / 2 * PANEL_COLUMNS + column) * 4 + k % 2 * 2, out + k, 1);
 }
 
+static void pack_file_blocks(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
+                             uint8_t *panel, size_t first_column, size_t num_columns) {
+    size_t bytes = dtype_block_bytes(dtype);
+    for (size_t at = 0; at < dtype_row_bytes(dtype, depth); at += bytes)
+        for (size_t c = 0; c < num_columns; c++)
+            memcpy(panel + at * PANEL_COLUMNS + (first_column + c) * bytes,
+                   src + c * row_bytes + at, bytes);
+}
+
+static void unpack_file_blocks(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
+                               float *out) {
+    size_t bytes = dtype_block_bytes(dtype), elements = (size_t)dtype_block_elements(dtype);
+    for (size_t k = 0; k < depth; k += elements, panel += PANEL_COLUMNS * bytes)
+        dtype_to_f32(dtype, panel + column * bytes, out + k, elements);
+}
+
+void cpu_panel_decode(enum dtype dtype, const uint8_t *blocks, struct cpu_panel_decoded *out) {
+    int num_groups = DTYPE_MAX_BLOCK_ELEMENTS / quant_forms[dtype].group_elements;
+    for (size_t c = 0; c < PANEL_COLUMNS; c++, blocks += dtype_block_bytes(dtype)) {
+        struct quant_block block;
+        quant_block_unpack(dtype, blocks, &block);
+        float factor = quant_block_factor(dtype, &block);
+        for (int g = 0; g < num_groups; g++)
+            out->factors[g][c] = factor * (float)block.scales[g];
+        for (int i = 0; i < DTYPE_MAX_BLOCK_ELEMENTS; i += 4)
+            memcpy(out->codes + i * PANEL_COLUMNS + 4 * c, block.codes + i, 4);
+    }
+}
+
 static size_t pairs_column_bytes(enum dtype dtype, size_t depth) {
     return dtype_row_bytes(dtype, cpu_panel_pairs_depth(depth));
 }
@@ -220,3 +249,5 @@ const struct cpu_panel_layout cpu_panel_elements = {dtype_row_bytes, pack_elemen
                                                     unpack_elements};
 const struct cpu_panel_layout cpu_panel_pairs = {pairs_column_bytes, pack_pairs, unpack_pairs};
 const struct cpu_panel_layout cpu_panel_blocks = {blocks_column_bytes, pack_blocks, unpack_blocks};
+const struct cpu_panel_layout cpu_panel_file_blocks = {dtype_row_bytes, pack_file_blocks,
+                                                       unpack_file_blocks};

@@ -6,7 +6,10 @@
  * cpu_panel_pairs, of BF16: [K/2][16][2] elements, K rounded up to a multiple of 32 by zeros, as
  * the dot products of x86 take them.
  *
- * cpu_panel_blocks, of quantised types: codes, then records.
+ * cpu_panel_file_blocks, of types whose codes are points of a grid or trits: [K/256][16] blocks, as
+ * the file has them. The product decodes one block of all columns at a time.
+ *
+ * cpu_panel_blocks, of the other quantised types: codes, then records.
  *
  * Codes are [K/32] blocks of 32 elements, each of as many bits as a code has, split into planes
  * that follow each other:
@@ -31,8 +34,8 @@
  *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
  *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
  *
- * So a panel is as large as the file's 16 rows, except for Q3_K, Q4_K and Q5_K, whose 6-bit scales
- * take 8 bits: 3.6, 2.8 and 2.3 % more.
+ * So a panel is as large as the file's 16 rows, except for Q3_K, Q4_K, Q5_K and IQ4_XS, whose 6-bit
+ * scales take 8 bits: 3.6, 2.8, 2.3 and 1.5 % more.
  *
  * Codes stay unsigned, because the integer dot product of x86 multiplies unsigned by signed
  * bytes. */
@@ -102,5 +105,16 @@ struct cpu_panel_layout {
 extern const struct cpu_panel_layout cpu_panel_elements;
 extern const struct cpu_panel_layout cpu_panel_pairs;
 extern const struct cpu_panel_layout cpu_panel_blocks;
+extern const struct cpu_panel_layout cpu_panel_file_blocks;
+
+/* 256 elements of all columns: codes of 8 bits, which count from 128, as in cpu_panel_blocks, and
+ * for every group what they are multiplied with. */
+struct cpu_panel_decoded {
+    uint8_t codes[DTYPE_MAX_BLOCK_ELEMENTS * PANEL_COLUMNS];
+    float factors[DTYPE_MAX_BLOCK_ELEMENTS / 16][PANEL_COLUMNS];
+};
+
+/* Decodes the blocks of 16 columns from a panel of file blocks. */
+void cpu_panel_decode(enum dtype dtype, const uint8_t *blocks, struct cpu_panel_decoded *out);
 
 #endif

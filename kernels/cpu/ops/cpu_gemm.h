@@ -5,7 +5,6 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/levels/cpu_gemm_format.h"
 
-#define GEMM_CHUNK_ROWS 192   /* that the workspace holds: whole tiles of every packing */
 #define GEMM_PORTION_PANELS 4 /* that a thread takes at a time */
 
 /* Packed rows times the panels of consecutive segments of a matrix. */

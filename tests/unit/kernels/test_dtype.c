@@ -158,6 +158,16 @@ static void test_table(void **state) {
         {DTYPE_I8_32, "i8_32", 32, 35},
         {DTYPE_I8_128, "i8_128", 128, 133},
         {DTYPE_E4M3_128, "fp8_128", 128, 132},
+        {DTYPE_IQ4_XS, "iq4_xs", 256, 136},
+        {DTYPE_TQ2_0, "tq2_0", 256, 66},
+        {DTYPE_TQ1_0, "tq1_0", 256, 54},
+        {DTYPE_IQ1_S, "iq1_s", 256, 50},
+        {DTYPE_IQ1_M, "iq1_m", 256, 56},
+        {DTYPE_IQ2_XXS, "iq2_xxs", 256, 66},
+        {DTYPE_IQ2_XS, "iq2_xs", 256, 74},
+        {DTYPE_IQ2_S, "iq2_s", 256, 82},
+        {DTYPE_IQ3_XXS, "iq3_xxs", 256, 98},
+        {DTYPE_IQ3_S, "iq3_s", 256, 110},
     };
     assert_int_equal(sizeof(rows) / sizeof(rows[0]), DTYPE_COUNT);
     for (int i = 0; i < DTYPE_COUNT; i++) {

@@ -27,7 +27,7 @@ enum gguf_tensor_type {
     GGUF_TENSOR_F32 = 0,
     GGUF_TENSOR_Q4_0 = 2,
     GGUF_TENSOR_Q8_0 = 8,
-    GGUF_TENSOR_IQ4_XS = 23,
+    GGUF_TENSOR_Q8_K = 15,
 };
 
 struct gguf_writer {

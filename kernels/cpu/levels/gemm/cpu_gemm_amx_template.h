@@ -238,7 +238,9 @@ static void multiply_by_tiles(const struct gemm_job *job, int32_t panels_at_once
     X(I4_64)                                                                                       \
     X(I4_128)                                                                                      \
     X(I8_32)                                                                                       \
-    X(I8_128)
+    X(I8_128)                                                                                      \
+    X(IQ4_XS)                                                                                      \
+    X(TQ2_0)
 
 FOR_BYTES_TYPES(DEFINE_BYTES_FORMAT)
 

@@ -12,10 +12,12 @@ SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, 
                            int count, const struct gemm_block *blocks, int num_rows, ri *sums) {
     const ri top_bits = ri_set1((int32_t)0x80808080);
     if (signed_codes(form)) {
-        /* Such codes have groups of 32 elements: the start value says 128 times their sum. */
+        /* 128 times the sum of the activation codes of 32 elements, or of half of them. */
+        const bool is_half = count < PANEL_BLOCK / 4;
         UNROLL
         for (int r = 0; r < num_rows; r++)
-            sums[r] = ri_add(sums[r], ri_set1(-blocks[r].start_128));
+            sums[r] = ri_add(sums[r], ri_set1(is_half ? -4 * blocks[r].half_starts_32[first / 4]
+                                                      : -blocks[r].start_128));
     }
     UNROLL
     for (int i = first; i < first + count; i += 4) {

@@ -14,6 +14,8 @@ SIMD_INLINE ri start_value(const struct quant_form *form, const struct gemm_bloc
     switch (form->zero) {
     case 0:
         return ri_set1(0);
+    case 1:
+        return ri_set1(block->start_8 >> 3);
     case 4:
         return ri_set1(block->half_starts_32[h] >> 3);
     case 8:
@@ -23,7 +25,8 @@ SIMD_INLINE ri start_value(const struct quant_form *form, const struct gemm_bloc
     case 32:
         return ri_set1(block->half_starts_32[h]);
     default:
-        return ri_set1(block->start_128);
+        return form->group_elements == PANEL_BLOCK ? ri_set1(block->start_128)
+                                                   : ri_shl(ri_set1(block->half_starts_32[h]), 2);
     }
 }
 

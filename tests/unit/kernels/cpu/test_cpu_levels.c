@@ -34,6 +34,21 @@ static void test_every_supported_level_is_found(void **state) {
     assert_true(num_supported >= 1);
 }
 
+/* Weights take at most 5 % more memory than the file's. */
+static void test_panels_are_packed(void **state) {
+    enum { DEPTH = 2048 };
+    for (int i = 0; i < num_cpu_levels; i++) {
+        struct cpu_kernels kernels;
+        if (!cpu_levels[i].supported())
+            continue;
+        cpu_levels_fill(&cpu_levels[i], &kernels);
+        for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+            size_t held = kernels.formats[dtype]->panel->column_bytes(dtype, DEPTH);
+            assert_true(100 * held <= 105 * dtype_row_bytes(dtype, DEPTH));
+        }
+    }
+}
+
 static void test_auto_is_the_best_one(void **state) {
     const struct cpu_level *best = cpu_levels_select("auto", NULL);
     assert_non_null(best);
@@ -127,6 +142,7 @@ static void test_probe_packs_into_tiles_of_the_format(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_supported_level_is_found),
+        cmocka_unit_test(test_panels_are_packed),
         cmocka_unit_test(test_auto_is_the_best_one),
         cmocka_unit_test(test_fastest_of_any_machine),
         cmocka_unit_test(test_unknown_names_list_the_known),

@@ -417,10 +417,13 @@ static void test_tensor_types(void **state) {
     static const struct {
         uint32_t number;
         enum dtype dtype;
-    } types[] = {{0, DTYPE_F32},     {1, DTYPE_F16},   {2, DTYPE_Q4_0},  {3, DTYPE_Q4_1},
-                 {6, DTYPE_Q5_0},    {7, DTYPE_Q5_1},  {8, DTYPE_Q8_0},  {10, DTYPE_Q2_K},
-                 {11, DTYPE_Q3_K},   {12, DTYPE_Q4_K}, {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
-                 {20, DTYPE_IQ4_NL}, {30, DTYPE_BF16}, {39, DTYPE_MXFP4}};
+    } types[] = {{0, DTYPE_F32},     {1, DTYPE_F16},      {2, DTYPE_Q4_0},   {3, DTYPE_Q4_1},
+                 {6, DTYPE_Q5_0},    {7, DTYPE_Q5_1},     {8, DTYPE_Q8_0},   {10, DTYPE_Q2_K},
+                 {11, DTYPE_Q3_K},   {12, DTYPE_Q4_K},    {13, DTYPE_Q5_K},  {14, DTYPE_Q6_K},
+                 {20, DTYPE_IQ4_NL}, {30, DTYPE_BF16},    {39, DTYPE_MXFP4}, {16, DTYPE_IQ2_XXS},
+                 {17, DTYPE_IQ2_XS}, {18, DTYPE_IQ3_XXS}, {19, DTYPE_IQ1_S}, {21, DTYPE_IQ3_S},
+                 {22, DTYPE_IQ2_S},  {23, DTYPE_IQ4_XS},  {29, DTYPE_IQ1_M}, {34, DTYPE_TQ1_0},
+                 {35, DTYPE_TQ2_0}};
     static const uint64_t dims[2] = {256, 3};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         struct gguf_writer w = one_tensor(2, dims, types[i].number, 0, 3 * 256 * sizeof(float));
@@ -436,15 +439,21 @@ static void test_tensor_types(void **state) {
 }
 
 static void test_tensor_types_refused(void **state) {
-    static const uint32_t types[] = {4, 5, 31, 40, UINT32_MAX};
-    struct gguf_writer w = one_tensor(2, dims_small, GGUF_TENSOR_IQ4_XS, 0, 512);
+    static const struct {
+        uint32_t number;
+        const char *message;
+    } types[] = {
+        {4, "(q4_2)"},      {9, "(q8_1)"},        {26, "(i32)"},
+        {31, "(q4_0_4_4)"}, {38, "(iq4_nl_8_8)"}, {40, "(nvfp4)"},
+        {41, "(q1_0)"},     {42, "(unknown)"},    {UINT32_MAX, "type 4294967295 (unknown)"}};
+    struct gguf_writer w = one_tensor(2, dims_small, GGUF_TENSOR_Q8_K, 0, 512);
     assert_refused(&w,
-                   "tensor 'blk.3.attn_q.weight': type 23 (iq4_xs) is not supported (supported: "
-                   "f32, f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, "
-                   "q5_k, q6_k, mxfp4)");
+                   "tensor 'blk.3.attn_q.weight': type 15 (q8_k) is not supported (supported: "
+                   "f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq1_s to iq4_xs, "
+                   "tq1_0, tq2_0, mxfp4)");
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        w = one_tensor(2, dims_small, types[i], 0, 512);
-        assert_refused(&w, "(unknown) is not supported");
+        w = one_tensor(2, dims_small, types[i].number, 0, 512);
+        assert_refused(&w, types[i].message);
     }
 }
 
