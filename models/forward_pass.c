@@ -138,10 +138,6 @@ static void normalise_q_and_k(const struct forward_pass *pass, const struct laye
 
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out) {
-    if (pass->config->latent.kv_rank > 0) {
-        forward_pass_latent_attention(pass, layer, x, out);
-        return;
-    }
     struct backend *b = pass->backend;
     const struct model_config *config = pass->config;
     const struct layer_weights *w = &pass->weights->layers[layer];

@@ -265,6 +265,14 @@ static const struct buffer *branch_input(const struct forward_pass *pass,
     return &pass->narrow;
 }
 
+static void run_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
+                          const struct buffer *out) {
+    if (pass->config->latent.kv_rank > 0)
+        forward_pass_latent_attention(pass, layer, x, out);
+    else
+        forward_pass_attention(pass, layer, x, out);
+}
+
 static void run_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
     if (pass->config->layers[layer].is_sparse)
         forward_pass_moe(pass, layer, x);
@@ -274,7 +282,7 @@ static void run_ffn(const struct forward_pass *pass, int32_t layer, const struct
 
 static void run_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
-    forward_pass_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
+    run_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
                                &pass->wide);
     run_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
@@ -283,7 +291,7 @@ static void run_layer(const struct forward_pass *pass, int32_t layer) {
 static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
     const struct buffer *x = branch_input(pass, &w->attention_norm);
-    forward_pass_attention(pass, layer, x, &pass->attended);
+    run_attention(pass, layer, x, &pass->attended);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
     run_ffn(pass, layer, x);
 }
