@@ -96,6 +96,8 @@ void conversion_close(struct conversion *c) {
         tensor_file_close(c->file);
     imatrix_close(c->imatrix);
     gguf_writer_finish(&c->header);
+    for (size_t i = 0; i < c->num_tensors; i++)
+        free(c->tensors[i].experts);
     free(c->tensors);
     free(c->values);
     free(c);
@@ -118,8 +120,11 @@ int conversion_num_fallbacks(const struct conversion *c) {
 
 uint64_t conversion_bytes_from(const struct conversion *c) {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < c->num_tensors; i++)
-        bytes += c->tensors[i].source != NULL ? c->tensors[i].source->bytes : 0;
+    for (size_t i = 0; i < c->num_tensors; i++) {
+        const struct planned_tensor *planned = &c->tensors[i];
+        uint64_t count = planned->experts != NULL ? (uint64_t)planned->tensor.info.shape[0] : 1;
+        bytes += planned->source != NULL ? count * planned->source->bytes : 0;
+    }
     return bytes;
 }
 

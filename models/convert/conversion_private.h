@@ -12,7 +12,9 @@
 struct planned_tensor {
     struct converted_tensor tensor;
     const struct tensor_info *source; /* NULL: `values` */
-    const float *values;              /* of the conversion; F32 */
+    /* [experts] tensors of a folder that become one, from source on; NULL: source alone */
+    const struct tensor_info **experts;
+    const float *values; /* of the conversion; F32 */
     /* Rows of q and k whose rotated pairs become neighbours: of this many heads; 0: they stay. */
     int32_t interleaved_heads;
     bool plus_one;   /* 1 is added to each value */

@@ -163,9 +163,28 @@ static size_t source_row(const struct planned_tensor *planned, size_t num_rows, 
     return head * head_rows + (r % 2) * (head_rows / 2) + r / 2;
 }
 
+/* Reads rows of tensors that follow each other in the new file. */
+static int read_expert_rows(const struct conversion *c, const struct planned_tensor *planned,
+                            size_t first, size_t count, size_t row_bytes, uint8_t *dst,
+                            struct error *err) {
+    size_t expert_rows = (size_t)planned->source->shape[0];
+    while (count > 0) {
+        const struct tensor_info *expert = planned->experts[first / expert_rows];
+        size_t row = first % expert_rows, rows = min_size(count, expert_rows - row);
+        if (tensor_read(c->file, expert, row * row_bytes, rows * row_bytes, dst, err) != 0)
+            return -1;
+        first += rows;
+        count -= rows;
+        dst += rows * row_bytes;
+    }
+    return 0;
+}
+
 static int read_rows(const struct conversion *c, const struct planned_tensor *planned,
                      size_t num_rows, size_t first, size_t count, size_t row_bytes, uint8_t *dst,
                      struct error *err) {
+    if (planned->experts != NULL)
+        return read_expert_rows(c, planned, first, count, row_bytes, dst, err);
     if (planned->interleaved_heads == 0)
         return tensor_read(c->file, planned->source, first * row_bytes, count * row_bytes, dst,
                            err);

@@ -98,6 +98,18 @@ static void put_sizes(struct conversion *c, const struct stated *stated) {
               config->norm_eps);
 }
 
+static void put_experts(struct conversion *c, const struct architecture_experts *experts) {
+    const struct moe_config *moe = &c->model->config.moe;
+    if (moe->num_experts == 0)
+        return;
+    put_int(c, "expert_count", moe->num_experts);
+    put_int(c, "expert_used_count", moe->num_chosen);
+    if (experts->own_size)
+        put_int(c, "expert_feed_forward_length", moe->expert_size);
+    if (experts->shared == SHARED_GATED)
+        put_int(c, "expert_shared_feed_forward_length", moe->shared_size);
+}
+
 static void put_yarn(struct conversion *c, const struct rope_config *rope) {
     put_string(c, "rope.scaling.type", "yarn");
     put_float(c, "rope.scaling.factor", rope->factor);
@@ -205,6 +217,7 @@ int folder_source_metadata(struct conversion *c, struct error *err) {
     gguf_writer_string(&c->header, "general.name", text_of(c->model->config.name));
     put_sampling(c);
     put_sizes(c, &stated);
+    put_experts(c, &architecture->experts);
     put_rope(c);
     put_windows(c, &stated);
     put_scales(c, &stated, architecture->flags);
@@ -238,6 +251,14 @@ static bool ropes_agree(const struct model_config *a, int32_t a_rope, const stru
     return true;
 }
 
+static bool experts_agree(const struct moe_config *a, const struct moe_config *b) {
+    return a->num_experts == b->num_experts && a->num_chosen == b->num_chosen &&
+           a->expert_size == b->expert_size && a->shared_size == b->shared_size &&
+           a->shared_gate == b->shared_gate && a->scoring == b->scoring &&
+           a->selection_bias == b->selection_bias && a->renormalise == b->renormalise &&
+           are_close(a->scale, b->scale);
+}
+
 /* Returns what differs; NULL: nothing does. */
 static const char *find_difference(const struct model_config *a, const struct model_config *b) {
     const struct {
@@ -262,11 +283,14 @@ static const char *find_difference(const struct model_config *a, const struct mo
                             are_close(a->residual_scale, b->residual_scale) &&
                             are_close(a->logit_scale, b->logit_scale)},
         {"partial_rotary_factor", a->rotary_dim == b->rotary_dim},
+        {"the choice of experts", experts_agree(&a->moe, &b->moe)},
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
         if (!checks[i].equal)
             return checks[i].name;
     for (int32_t i = 0; i < a->num_layers; i++) {
+        if (a->layers[i].is_sparse != b->layers[i].is_sparse)
+            return "which layers have experts";
         if (a->layers[i].window != b->layers[i].window)
             return "the layers' windows";
         if (!ropes_agree(a, a->layers[i].rope, b, b->layers[i].rope))

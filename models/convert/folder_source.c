@@ -56,18 +56,80 @@ static int add_tensor(struct conversion *c, struct tensor_place place, const cha
     taken[source - tensor_file_tensor(c->file, 0)] = true;
     planned->interleaved_heads = interleaved_heads(c, place.role);
     planned->plus_one = is_norm(place.role) && renamed.norm_plus_one;
+    if (place.role == TENSOR_SHARED_ROUTER && source->num_dims == 2 && source->shape[0] == 1) {
+        planned->tensor.info.num_dims = 1;
+        planned->tensor.info.shape[0] = source->shape[1];
+        planned->tensor.info.shape[1] = 0;
+    }
     return 0;
+}
+
+static const struct tensor_info *find_expert(const struct conversion *c, struct tensor_place place,
+                                             int32_t expert) {
+    place.expert = expert;
+    return tensor_names_find(c->model, place, "weight");
+}
+
+/* Lists the tensors of all experts of a layer, which must be alike. */
+static int list_experts(struct conversion *c, struct tensor_place place,
+                        struct planned_tensor *planned, bool *taken, struct error *err) {
+    int32_t count = c->model->config.moe.num_experts;
+    for (int32_t i = 0; i < count; i++) {
+        const struct tensor_info *expert = find_expert(c, place, i);
+        if (expert == NULL || expert->dtype != planned->source->dtype || expert->num_dims != 2 ||
+            expert->shape[0] != planned->source->shape[0] ||
+            expert->shape[1] != planned->source->shape[1])
+            return error_set(err, ERROR_MODEL,
+                             "%s: tensor '%s': expert %d is missing or of another "
+                             "type or shape than the first",
+                             c->path, planned->tensor.name, i);
+        planned->experts[i] = expert;
+        taken[expert - tensor_file_tensor(c->file, 0)] = true;
+    }
+    planned->tensor.info.num_dims = 3;
+    memmove(planned->tensor.info.shape + 1, planned->tensor.info.shape,
+            2 * sizeof(planned->tensor.info.shape[0]));
+    planned->tensor.info.shape[0] = count;
+    return 0;
+}
+
+/* Adds the experts' matrices of a role as one tensor, if the layer has them. */
+static int add_experts(struct conversion *c, struct tensor_place place, bool *taken,
+                       struct error *err) {
+    const struct tensor_info *first = find_expert(c, place, 0);
+    struct model_config renamed = c->model->config;
+    char name[TENSOR_NAME_BYTES];
+    if (first == NULL)
+        return 0;
+    renamed.naming = TENSOR_NAMING_GGUF;
+    renamed.tensor_prefix[0] = '\0';
+    place.expert = TENSOR_ALL_EXPERTS;
+    tensor_names_write(&renamed, place, "weight", name);
+    struct planned_tensor *planned = conversion_add(c, name, first, err);
+    if (planned == NULL)
+        return -1;
+    planned->experts = calloc((size_t)renamed.moe.num_experts, sizeof(*planned->experts));
+    if (planned->experts == NULL)
+        return error_set(err, ERROR_MEMORY, "%s: no memory for its experts", c->path);
+    return list_experts(c, place, planned, taken, err);
+}
+
+static bool is_expert_role(int role) {
+    return role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
 }
 
 static int add_tensors(struct conversion *c, bool *taken, struct error *err) {
     static const char *const suffixes[] = {"weight", "bias"};
     for (int role = 0; role < NUM_TENSOR_ROLES; role++) {
         int32_t layers = role < TENSOR_ATTENTION_NORM ? 1 : c->model->config.num_layers;
-        for (int32_t layer = 0; layer < layers; layer++)
-            for (int s = 0; s < 2; s++)
-                if (add_tensor(c, (struct tensor_place){(enum tensor_role)role, layer}, suffixes[s],
-                               taken, err) != 0)
+        for (int32_t layer = 0; layer < layers; layer++) {
+            const struct tensor_place place = {(enum tensor_role)role, layer, 0};
+            if (is_expert_role(role) && add_experts(c, place, taken, err) != 0)
+                return -1;
+            for (int s = 0; s < 2 && !is_expert_role(role); s++)
+                if (add_tensor(c, place, suffixes[s], taken, err) != 0)
                     return -1;
+        }
     }
     for (size_t i = 0; i < tensor_file_num_tensors(c->file); i++) {
         struct text name = tensor_file_tensor(c->file, i)->name;
@@ -130,7 +192,8 @@ static int find_architecture(struct conversion *c, struct error *err) {
     if (found == NULL)
         return -1;
     c->architecture = found->gguf_names[0];
-    if (c->architecture == NULL && strcmp(found->classes[0], "LlamaForCausalLM") == 0)
+    if (c->architecture == NULL && (strcmp(found->classes[0], "LlamaForCausalLM") == 0 ||
+                                    strcmp(found->classes[0], "MixtralForCausalLM") == 0))
         c->architecture = "llama";
     if (c->architecture == NULL)
         return error_set(err, ERROR_MODEL, "%s: %s: GGUF files have no such architecture", c->path,
@@ -143,18 +206,30 @@ static int find_architecture(struct conversion *c, struct error *err) {
     return 0;
 }
 
+/* The other families with experts have fused or transposed tensors, or more settings than
+ * folder_metadata.c writes. */
+static int check_experts(const struct conversion *c, struct error *err) {
+    static const char *const known[] = {"llama", "qwen2moe", "qwen3moe", "olmoe"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(c->architecture, known[i]) == 0)
+            return 0;
+    if (c->model->config.moe.num_experts == 0)
+        return 0;
+    return error_set(
+        err, ERROR_MODEL,
+        "%s: %s: folders of this mixture of experts are not converted; quantise a GGUF "
+        "file of the model",
+        c->path, c->model->config.architecture);
+}
+
 int folder_source_open(struct conversion *c, struct error *err) {
     if (model_open(c->path, &c->model, err) != 0)
         return -1;
     const struct model_config *config = &c->model->config;
     c->file = c->model->file;
-    if (config->moe.num_experts > 0)
-        return error_set(err, ERROR_MODEL,
-                         "%s: %s: a folder with experts is not converted yet; quantise a GGUF file "
-                         "of the model",
-                         c->path, config->architecture);
-    if (find_architecture(c, err) != 0)
+    if (find_architecture(c, err) != 0 || check_experts(c, err) != 0)
         return -1;
+    c->mixture.num_experts = config->moe.num_experts;
     c->mixture.is_llama = strcmp(c->architecture, "llama") == 0;
     c->mixture.num_layers = config->num_layers;
     c->mixture.num_heads = config->num_heads;
