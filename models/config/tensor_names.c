@@ -132,6 +132,8 @@ static const char *const *spellings_of(const struct model_config *config, enum t
 void tensor_names_write(const struct model_config *config, struct tensor_place place,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]) {
     const char *const *spellings = spellings_of(config, place.role);
+    if (spellings[0] == NULL) /* part of another tensor there */
+        spellings = spellings_of(config, TENSOR_KV_B);
     int i = 0;
     while (i < MAX_SPELLINGS && spellings[i] != NULL && !is_spelling_of(spellings[i], place))
         i++;

@@ -16,12 +16,14 @@ static void test_sizes(void **state) {
     } shapes[] = {{576, 512, 16, {5, 33, 1}},
                   {576, 512, 128, {2, 18, 1}},
                   {64, 48, 3, {17, 270, 3}},
-                  {40, 24, 5, {17, 270, 3}},
-                  {24, 16, 1, {17, 530, 3}}};
+                  {40, 24, 5, {17, 70, 3}},
+                  {24, 16, 1, {17, 270, 3}}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct attention_shape shape = {shapes[i].dim, 1, shapes[i].group, i % 2 ? 32 : 16};
         shape.latent_dim = shapes[i].latent_dim;
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
+            if (shape.group == 128 && type != KV_BF16)
+                continue; /* takes its time */
             shape.type = type;
             attention_check_scene(shape, 3, shapes[i].lengths);
         }

@@ -574,7 +574,7 @@ static void test_quantised_keys_with_large_biases(void **state) {
     }
 }
 
-/* Blocks of quantised keys lie across the rows that are made of them. */
+/* Blocks of quantised keys lie across the rows that are made of them, which are F16. */
 static void test_latent_attention_of_other_types(void **state) {
     static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_BF16, DTYPE_F16};
     for (size_t i = 0; i < 2 * sizeof(dtypes) / sizeof(dtypes[0]); i++) {
@@ -587,7 +587,7 @@ static void test_latent_attention_of_other_types(void **state) {
         model_image_init(&image, &config, (struct image_form){.dtype = dtypes[i / 2]});
         model_image_open(&image);
         reference_forward(&image, tokens, NUM_TOKENS, expected.logits, expected.states);
-        check_path(&image, &expected, "latent attention", "cpu-ref", NULL);
+        assert_true(quantised_error(&image, expected.logits, "cpu-ref", NULL) < 3e-4);
         model_image_finish(&image);
     }
 }
