@@ -15,7 +15,8 @@
 #define NEEDLESS PEER_NEEDLESS
 #define NONE PEER_NONE
 
-static const char no_experts[] = "no models of experts";
+static const char no_experts[] =
+    "experts are divided among --tensor-parallel-size ranks as their shapes allow";
 static const char no_lora[] = "LoRA adapters are not served";
 static const char text_only[] = "text only";
 static const char of_request[] = "set it in each request; --generation-config has the defaults";
@@ -68,7 +69,7 @@ static const struct peer_flag table[] = {
      NULL, NULL, NULL},
     {"--dtype", V, VALUE, SAME, "dtype", "half=float16", "auto, bfloat16, float16"},
     {"-q --quantization", V, VALUE, SAME, "quantization", "gguf=none",
-     "only int8, of float weights on the CPU; no AWQ, GPTQ or FP8 weights"},
+     "only int8, of float weights on the CPU; how a checkpoint is quantised its config.json says"},
     {"--quantization-config --allow-deprecated-quantization", V, MAYBE, NONE, "quantization", NULL,
      NULL},
     {"--max-model-len", V, VALUE, SAME, "max-model-len", "-1=auto",

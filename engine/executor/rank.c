@@ -113,9 +113,6 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     const struct model_config *model = &rank->model->config;
     struct serving_limits *limits = &rank->limits;
     struct error why = {0};
-    if (model->latent.kv_rank > 0 && strncmp(device, "cuda", 4) == 0)
-        return error_set(err, ERROR_CONFIG,
-                         "multi-head latent attention is supported on the CPU only");
     rank_watch_begin(rank->watch);
     size_t device_bytes = backend_device_memory(device);
     rank_watch_end(rank->watch);

@@ -60,27 +60,6 @@ static void test_groups(void **state) {
                         "group");
 }
 
-/* Those of DeepSeek's models, and such as leave parts of vectors; 128: more than a tile's rows. */
-static void test_latent(void **state) {
-    static const struct {
-        int32_t dim, latent_dim, group, lengths[3];
-    } shapes[] = {{576, 512, 16, {5, 33, 1}},
-                  {576, 512, 128, {2, 18, 1}},
-                  {64, 48, 3, {17, 270, 3}},
-                  {40, 24, 5, {17, 270, 3}},
-                  {24, 16, 1, {17, 530, 3}}};
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct attention_shape shape = {shapes[i].dim, 1, shapes[i].group, i % 2 ? 32 : 16};
-        shape.latent_dim = shapes[i].latent_dim;
-        for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
-            shape.type = type;
-            attention_check_scene(shape, 3, shapes[i].lengths);
-        }
-        shape.type = KV_F32;
-        attention_check(shape, 3, attention_small, "latent");
-    }
-}
-
 static void test_block_sizes(void **state) {
     static const int32_t sizes[] = {16, 32, 64};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -334,7 +313,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_heads_with_groups_and_blocks),
         cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_latent),
         cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_soft_caps),
