@@ -196,8 +196,8 @@ static int find_architecture(struct conversion *c, struct error *err) {
                                     strcmp(found->classes[0], "MixtralForCausalLM") == 0))
         c->architecture = "llama";
     if (c->architecture == NULL)
-        return error_set(err, ERROR_MODEL, "%s: %s: GGUF files have no such architecture", c->path,
-                         name);
+        return error_set(err, ERROR_MODEL, "%s: %s: folders of this family are not converted",
+                         c->path, name);
     const struct text gguf_name = {c->architecture, strlen(c->architecture)};
     found = architecture_find_gguf(gguf_name, c->path, err);
     if (found == NULL)
