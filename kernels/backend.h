@@ -395,7 +395,7 @@ struct backend_ops {
     void (*norm)(struct backend *b, const struct norm_args *args);
     void (*linear)(struct backend *b, const struct linear_args *args);
     void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);
-    /* Both are NULL if the backend has no latent layouts. */
+    /* Of latent layouts. */
     void (*linear_heads)(struct backend *b, const struct head_linear_args *args);
     void (*store_latent)(struct backend *b, const struct latent_store_args *args);
     void (*paged_attention)(struct backend *b, const struct attention_args *args);
