@@ -57,7 +57,8 @@ void forward_pass_add_to_hidden(const struct forward_pass *pass,
 
 /* A branch whose result consists of several sums, each scaled by forward_pass_branch_scale: if
  * forward_pass_adds_at_once, each is added to the hidden states; otherwise to `sum` [tokens,
- * hidden], which forward_pass_end_branch then reduces among the ranks, normalises and adds. */
+ * hidden], which forward_pass_end_branch then reduces among the ranks, normalises and adds.
+ * forward_pass_add_part adds that of a row-parallel product so. */
 bool forward_pass_adds_at_once(const struct forward_pass *pass);
 void forward_pass_add_part(const struct forward_pass *pass, const struct projection *projection,
                            const struct buffer *x, const struct buffer *sum);

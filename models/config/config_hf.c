@@ -7,7 +7,6 @@
 
 #include "config/base/utf8.h"
 #include "kernels/backend.h"
-#include "models/config/config_quantization.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -394,8 +393,8 @@ static int read_fields(const struct config_object *root, struct model_config *ou
     snprintf(out->architecture, sizeof(out->architecture), "%s",
              class_name != NULL ? class_name : model_type);
     out->naming = TENSOR_NAMING_HF;
-    if (config_quantization_read(root, &out->quantization) != 0 ||
-        config_quantization_read(&object, &out->quantization) != 0)
+    if (config_hf_read_quantization(root, &out->quantization) != 0 ||
+        config_hf_read_quantization(&object, &out->quantization) != 0)
         return -1;
     out->tied_embeddings = architecture->defaults.tied_embeddings || object.json != root->json;
     if (config_field_bool(root, "tie_word_embeddings", &out->tied_embeddings) != 0 ||

@@ -26,5 +26,10 @@ int config_hf_read_latent(const struct config_object *o, struct model_config *ou
  * sizes are set. */
 int config_hf_read_experts(const struct config_object *o, const struct architecture *architecture,
                            struct model_config *out);
+/* Reads how a checkpoint's weights were quantised; none if the key is absent. Refuses by the name
+ * that its maker gave it what is not supported. Layers that the config excludes have plain tensors
+ * in the file, and are recognised by these; scales of activations are ignored, since activations
+ * are floats. */
+int config_hf_read_quantization(const struct config_object *o, struct quantization_config *out);
 
 #endif

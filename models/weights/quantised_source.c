@@ -363,48 +363,63 @@ static bool check_words(struct tensor_source *out, int64_t rows, int64_t cols, b
     return true;
 }
 
+/* Suffixes of the tensors by which a method stores a matrix of words; NULL: it has none such. */
+struct word_names {
+    const char *codes, *scales, *zeros, *order;
+};
+
+/* Returns false when the file has no codes there. */
+static bool add_words(const struct model *model, struct tensor_place place,
+                      const struct word_names *names, struct tensor_source *out) {
+    const char *const suffixes[] = {names->codes, names->scales, names->zeros, names->order};
+    for (int i = CODES; i <= ORDER; i++) {
+        if (suffixes[i] != NULL)
+            add_tensor(model, place, suffixes[i], i, out);
+        if (out->tensors[CODES] == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Returns the shape of the tensor of codes; NULL, with what is wrong, if it is not a matrix of
+ * words. */
+static const int64_t *shape_of_words(struct tensor_source *out) {
+    const struct tensor_info *codes = out->tensors[CODES];
+    if (is_of_type(codes, "I32") && codes->num_dims == 2)
+        return codes->shape;
+    refuse(out, CODES, "is not a matrix of type I32");
+    return NULL;
+}
+
 static bool find_gptq(const struct model *model, struct tensor_place place,
                       struct tensor_source *out) {
-    add_tensor(model, place, "qweight", CODES, out);
-    const struct tensor_info *codes = out->tensors[CODES];
-    if (codes == NULL)
+    static const struct word_names names = {"qweight", "scales", "qzeros", "g_idx"};
+    if (!add_words(model, place, &names, out))
         return false;
-    add_tensor(model, place, "scales", SCALES, out);
-    add_tensor(model, place, "qzeros", ZEROS, out);
-    add_tensor(model, place, "g_idx", ORDER, out);
     out->assemble = assemble_gptq;
-    if (!is_of_type(codes, "I32") || codes->num_dims != 2)
-        return refuse(out, CODES, "is not a matrix of type I32");
-    return check_words(out, codes->shape[1], codes->shape[0] * codes_per_word(out), false);
+    const int64_t *shape = shape_of_words(out);
+    return shape == NULL || check_words(out, shape[1], shape[0] * codes_per_word(out), false);
 }
 
 static bool find_awq(const struct model *model, struct tensor_place place,
                      struct tensor_source *out) {
-    add_tensor(model, place, "qweight", CODES, out);
-    const struct tensor_info *codes = out->tensors[CODES];
-    if (codes == NULL)
+    static const struct word_names names = {"qweight", "scales", "qzeros", NULL};
+    if (!add_words(model, place, &names, out))
         return false;
-    add_tensor(model, place, "scales", SCALES, out);
-    add_tensor(model, place, "qzeros", ZEROS, out);
     out->assemble = assemble_awq;
-    if (!is_of_type(codes, "I32") || codes->num_dims != 2)
-        return refuse(out, CODES, "is not a matrix of type I32");
-    return check_words(out, codes->shape[1] * 8, codes->shape[0], false);
+    const int64_t *shape = shape_of_words(out);
+    return shape == NULL || check_words(out, shape[1] * 8, shape[0], false);
 }
 
 static bool find_packed(const struct model *model, struct tensor_place place,
                         struct tensor_source *out) {
-    add_tensor(model, place, "weight_packed", CODES, out);
-    const struct tensor_info *codes = out->tensors[CODES];
-    if (codes == NULL)
+    static const struct word_names names = {"weight_packed", "weight_scale", "weight_zero_point",
+                                            "weight_g_idx"};
+    if (!add_words(model, place, &names, out))
         return false;
-    add_tensor(model, place, "weight_scale", SCALES, out);
-    add_tensor(model, place, "weight_zero_point", ZEROS, out);
-    add_tensor(model, place, "weight_g_idx", ORDER, out);
     out->assemble = assemble_packed;
-    if (!is_of_type(codes, "I32") || codes->num_dims != 2)
-        return refuse(out, CODES, "is not a matrix of type I32");
-    return check_words(out, codes->shape[0], codes->shape[1] * codes_per_word(out), true);
+    const int64_t *shape = shape_of_words(out);
+    return shape == NULL || check_words(out, shape[0], shape[1] * codes_per_word(out), true);
 }
 
 /* --- Bytes: integers and FP8 --- */

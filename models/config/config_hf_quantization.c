@@ -1,6 +1,6 @@
 /* Keys and values: quantization_config of Transformers' classes GPTQConfig, AwqConfig and
  * FineGrainedFP8Config, and of compressed-tensors. */
-#include "models/config/config_quantization.h"
+#include "models/config/config_hf.h"
 
 #include "config/base/utf8.h"
 
@@ -194,7 +194,7 @@ static const struct {
 
 #define NUM_METHODS (sizeof(methods) / sizeof(methods[0]))
 
-int config_quantization_read(const struct config_object *o, struct quantization_config *out) {
+int config_hf_read_quantization(const struct config_object *o, struct quantization_config *out) {
     struct config_object object;
     const char *name = NULL;
     char shown[UTF8_PRINTABLE_BYTES];
