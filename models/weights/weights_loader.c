@@ -53,10 +53,12 @@ static int refuse_shape(const struct weights_loader *l, const struct tensor_info
 static int check_type(const struct weights_loader *l, const struct tensor_info *tensor) {
     if (tensor->unsupported == NULL)
         return 0;
-    return error_set(l->err, ERROR_MODEL,
-                     "%s: tensor '%.*s': type %s is not supported (supported: F32, F16, BF16)",
-                     tensor_file_path(l->model->file), text_print_length(tensor->name),
-                     tensor->name.data, tensor->unsupported->name);
+    return error_set(
+        l->err, ERROR_MODEL,
+        "%s: tensor '%.*s': type %s is not supported here (supported: F32, F16, BF16, and "
+        "what quantization_config describes)",
+        tensor_file_path(l->model->file), text_print_length(tensor->name), tensor->name.data,
+        tensor->unsupported->name);
 }
 
 static void bind(struct weights_loader *l, const struct tensor_info *tensor) {

@@ -38,9 +38,10 @@ static struct tensor_place place_of(const struct model *model, enum tensor_role 
                                     int32_t layer) {
     struct tensor_place all = {role, layer, TENSOR_ALL_EXPERTS}, one = {role, layer, 0};
     bool is_expert = role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
+    struct tensor_source source;
     if (role == TENSOR_K_B || role == TENSOR_V_B)
         return all;
-    return is_expert && num_rows(model, all) > 0 ? all : one;
+    return is_expert && find(model, all, &source) ? all : one;
 }
 
 bool weights_part_find(const struct model *model, const struct weights_part *part, int32_t expert,

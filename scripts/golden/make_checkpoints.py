@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig,
-                          Qwen3MoeForCausalLM)
+from transformers import (GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 from golden_prompt import choose_prompt, run
 from golden_routing import make_clear
@@ -30,8 +30,10 @@ from make_golden import round_to_8_bits, save_golden
 SIZES = dict(vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_layers=1, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, bos_token_id=1,
              eos_token_id=2)
-SEEDS = {"compressed-w8a16": 5}  # no activation lies halfway between two of 8 bits
+SEEDS = {"compressed-w8a16": 5, "gpt-oss-mxfp4": 13}  # no activation lies halfway between two of 8 bits
 MOE_SIZES = dict(head_dim=32, moe_intermediate_size=128, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
+GPT_OSS_SIZES = dict(head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=8)
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
@@ -182,6 +184,22 @@ def fp8_channel():
     return config, store
 
 
+# --- MXFP4: the experts of gpt-oss, of whose matrices Transformers has the transposed ones --------
+
+def mxfp4():
+    config = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+
+    def store(weight):
+        """[experts, inputs, outputs]"""
+        groups = weight.transpose(1, 2).reshape(*weight.transpose(1, 2).shape[:2], -1, 32)
+        exponent = groups.abs().amax(-1, keepdim=True).log2().floor() - 2
+        codes = (groups / 2 ** exponent)[..., None].sub(E2M1).abs().argmin(-1)
+        values = (E2M1[codes] * 2 ** exponent).flatten(2).transpose(1, 2)
+        blocks = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+        return values, {"blocks": blocks, "scales": (exponent[..., 0] + 127).to(torch.uint8)}
+    return config, store
+
+
 # --- All ----------------------------------------------------------------------------------------
 
 FORMS = {
@@ -200,6 +218,9 @@ FORMS = {
     "fp8-block": fp8_block(),
     "fp8-tensor": fp8_tensor(),
     "fp8-moe": fp8_block(),
+    "gptq-moe": gptq(4, 32, False, "gptq"),
+    "awq-moe": awq(64),
+    "gpt-oss-mxfp4": mxfp4(),
 }
 
 
@@ -207,6 +228,9 @@ def make_model(name):
     torch.manual_seed(SEEDS.get(name, sum(name.encode())))
     if name.endswith("moe"):
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **MOE_SIZES))
+    elif name.startswith("gpt-oss"):
+        model = GptOssForCausalLM(GptOssConfig(**SIZES | GPT_OSS_SIZES | {"num_hidden_layers": 2},
+                                               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}))
     elif name in ("gptq-4bit-128", "fp8-block"):  # with biases
         model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
     else:
@@ -214,9 +238,9 @@ def make_model(name):
     model = model.float().eval()
     with torch.no_grad():
         for key, weight in model.named_parameters():
-            gain = 0.5 if key.endswith("bias") else 1.0 if "embed" in key else 1.5 / weight.shape[-1] ** 0.5
+            gain = 0.5 if "bias" in key else 1.0 if "embed" in key else 1.5 / weight.shape[-1] ** 0.5
             weight.copy_(torch.rand_like(weight) + 0.5 if "norm" in key else torch.randn_like(weight) * gain)
-    if name.endswith("moe"):
+    if name.endswith("moe") or name.startswith("gpt-oss"):
         make_clear(model, np.random.default_rng(1), [])
     return model
 
@@ -234,8 +258,24 @@ def expert_weights(name, experts):
         yield f"{name}.{e}.down_proj", experts.down_proj[e]
 
 
+def store_experts(model, store):
+    """Those of gpt-oss, all in one; nothing else of it is quantised."""
+    tensors = {}
+    for name, weight in model.named_parameters():
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            values, parts = store(weight.detach())
+            weight.data.copy_(values)
+            tensors |= {f"{name}_{part}": value.contiguous() for part, value in parts.items()}
+        else:
+            weight.data.copy_(weight.data.to(torch.float16).float())
+            tensors[name] = weight.detach().to(torch.float16)
+    return tensors, {}
+
+
 def store_model(model, store):
     """What the folder holds; the model gets the weights that this says."""
+    if model.config.model_type == "gpt_oss":
+        return store_experts(model, store)
     tensors, quantised = {}, {}
     for name, module in model.named_modules():
         if is_quantised(name, module):
@@ -270,6 +310,33 @@ def check_by_library(folder, quantised):
     print(f"{folder.name}: compressed-tensors dequantises to the same weights, rounded to bf16")
 
 
+def rounded_experts(experts):
+    """Qwen's experts or gpt-oss', with the inputs of their products rounded."""
+    def forward(hidden, indices, weights):
+        out = torch.zeros_like(hidden)
+        for token, choice in np.ndindex(*indices.shape):
+            e = indices[token, choice]
+            x = round_to_8_bits(hidden[token])
+            if hasattr(experts, "limit"):
+                inner = experts._apply_gate(x @ experts.gate_up_proj[e] + experts.gate_up_proj_bias[e])
+                y = round_to_8_bits(inner) @ experts.down_proj[e] + experts.down_proj_bias[e]
+            else:
+                gate, up = (experts.gate_up_proj[e] @ x).chunk(2)
+                y = experts.down_proj[e] @ round_to_8_bits(experts.act_fn(gate) * up)
+            out[token] += y * weights[token, choice]
+        return out
+    return forward
+
+
+def round_inputs(model):
+    """Of the layers whose weights are quantised."""
+    for name, module in model.named_modules():
+        if is_quantised(name, module) and model.config.model_type != "gpt_oss":
+            module.register_forward_pre_hook(lambda _, inputs: (round_to_8_bits(inputs[0]),))
+        if hasattr(module, "gate_up_proj") and name.endswith("experts"):
+            module.forward = rounded_experts(module)
+
+
 def write_form(folder, name):
     config, store = FORMS[name]
     model = make_model(name)
@@ -278,7 +345,8 @@ def write_form(folder, name):
     tensors, quantised = store_model(model, store)
     save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
     values = json.loads(model.config.to_json_string(use_diff=False))
-    wanted = {*SIZES, *MOE_SIZES, "num_local_experts", "decoder_sparse_step", "architectures", "model_type", "hidden_act", "rms_norm_eps", "head_dim", "rope_parameters"}
+    wanted = {*SIZES, *MOE_SIZES, "num_local_experts", "decoder_sparse_step", "architectures", "model_type", "hidden_act", "rms_norm_eps", "head_dim", "rope_parameters",
+              *GPT_OSS_SIZES, "layer_types", "swiglu_alpha", "swiglu_limit", "attention_bias"}
     values = {key: value for key, value in values.items() if key in wanted}
     values |= {"architectures": [type(model).__name__], "dtype": "float16", "quantization_config": config}
     (folder / name / "config.json").write_text(json.dumps(values, indent=1) + "\n")
@@ -288,9 +356,7 @@ def write_form(folder, name):
     logits = run(model, [prompt]).logits[0].numpy()
     save_golden(folder / f"{name}.golden", prompt, greedy, logits)
     if "fp8" not in name and "act" not in name:
-        for module_name, module in model.named_modules():
-            if is_quantised(module_name, module):
-                module.register_forward_pre_hook(lambda _, inputs: (round_to_8_bits(inputs[0]),))
+        round_inputs(model)
         save_golden(folder / f"{name}.a8.golden", prompt, greedy, run(model, [prompt]).logits[0].numpy())
     print(f"{name}: smallest margin {margin:.3f} of a row's spread")
 
