@@ -43,6 +43,7 @@ enum submit_result {
     SUBMIT_TOO_LARGE,  /* kv_demand_of exceeds engine_limits: 400 */
     SUBMIT_STOPPING,   /* 503 */
     SUBMIT_ASLEEP,     /* 503: it was put to sleep */
+    SUBMIT_NO_ADAPTER, /* 404: the request's adapter is not ADAPTER_READY any more */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
 
@@ -75,6 +76,15 @@ void engine_stop_restarting(struct engine *engine);
 /* Any thread. Requests submitted afterwards find no prefix in the cache that was complete before.
  * Running requests keep what they share and are not disturbed. */
 void engine_flush_cache(struct engine *engine);
+
+/* Any thread. Loads an adapter, which is ADAPTER_NEW and fits executor_config.lora, into a free
+ * slot: each step writes a piece of it, so that none takes longer than a piece does, and steps
+ * without tokens do if nothing runs. `wake` is called when it is ADAPTER_READY. Returns -1 when no
+ * slot is free. A sleeping engine loads it when it is awake again. */
+int engine_load_adapter(struct engine *engine, struct adapter *adapter);
+/* Any thread. From now on no request with it is accepted; once those before have ended it is
+ * ADAPTER_GONE, and `wake` is called. One that is loading becomes so at once. */
+void engine_unload_adapter(struct engine *engine, struct adapter *adapter);
 
 /* Returns whether the engine can sleep. It cannot with ranks on other machines. */
 bool engine_can_sleep(const struct engine *engine);

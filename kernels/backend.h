@@ -107,19 +107,20 @@ struct kv_cache {
  * (recording.h). Each is a token of a separate sequence, and reads and writes no block of the KV
  * pool; what is computed for it is meaningless. */
 struct step_inputs {
-    int32_t num_tokens;                   /* T */
-    int32_t num_seqs;                     /* S */
-    int32_t num_padding;                  /* 0 on a backend without recordings */
-    int32_t num_sample_rows;              /* R; read if one of the last two is given */
-    int32_t max_blocks_per_seq;           /* row stride of block_tables */
-    const int32_t *token_ids;             /* [T] */
-    const int32_t *token_rows;            /* [T] or NULL */
-    const int32_t *positions;             /* [T] */
-    const int32_t *slot_mapping;          /* [T] */
-    const int32_t *query_start;           /* [S + 1] */
-    const int32_t *context_lens;          /* [S] tokens in the cache after this step */
-    const int32_t *block_tables;          /* [S][max_blocks_per_seq] */
-    const int32_t *logit_rows;            /* [R] or NULL */
+    int32_t num_tokens;           /* T */
+    int32_t num_seqs;             /* S */
+    int32_t num_padding;          /* 0 on a backend without recordings */
+    int32_t num_sample_rows;      /* R; read if one of the last two is given */
+    int32_t max_blocks_per_seq;   /* row stride of block_tables */
+    const int32_t *token_ids;     /* [T] */
+    const int32_t *token_rows;    /* [T] or NULL */
+    const int32_t *positions;     /* [T] */
+    const int32_t *slot_mapping;  /* [T] */
+    const int32_t *query_start;   /* [S + 1] */
+    const int32_t *context_lens;  /* [S] tokens in the cache after this step */
+    const int32_t *block_tables;  /* [S][max_blocks_per_seq] */
+    const int32_t *adapter_slots; /* [S] see choose_adapters; -1: none. NULL: none has any */
+    const int32_t *logit_rows;    /* [R] or NULL */
     const struct sample_row *sample_rows; /* [R] or NULL */
 };
 
@@ -383,8 +384,9 @@ struct backend_ops {
     int (*matrix_create)(struct backend *b, const struct matrix_part *parts, int num_parts,
                          int32_t cols, struct matrix **out, struct error *err);
     /* Fills rows first_row to first_row + num_rows - 1 of a part created without data, in the
-     * file's format. Rows are counted over all parts; each is filled once, in any order. `data` is
-     * host memory, read during the call only. Fails with ERROR_MODEL for a value that the device's
+     * file's format. Rows are counted over all parts; each is filled in any order, and may be
+     * filled again while no step that was not waited for reads it. `data` is host memory, read
+     * during the call only. Fails with ERROR_MODEL for a value that the device's
      * type cannot hold, ERROR_DEVICE or ERROR_MEMORY. */
     int (*matrix_fill)(struct backend *b, struct matrix *matrix, int32_t first_row,
                        int32_t num_rows, const void *data, struct error *err);
@@ -401,6 +403,7 @@ struct backend_ops {
     void (*paged_attention)(struct backend *b, const struct attention_args *args);
     void (*act_mul)(struct backend *b, const struct act_mul_args *args);
     void (*route)(struct backend *b, const struct route_args *args);
+    void (*choose_adapters)(struct backend *b, const struct choose_adapters_args *args);
     void (*linear_experts)(struct backend *b, const struct expert_linear_args *args);
     void (*combine_experts)(struct backend *b, const struct combine_args *args);
     void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);

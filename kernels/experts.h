@@ -5,7 +5,10 @@
  * struct expert_choices; `linear_experts` multiplies by it, `combine_experts` sums a token's
  * choices. Sizes depend on T, k and E only, never on what is chosen, so recorded steps can hold
  * these ops. A rank may have only some of the experts (own_first, num_own): it computes the choices
- * of those, and the ranks' sums are added. */
+ * of those, and the ranks' sums are added.
+ *
+ * Low-rank adapters (LoRA; Hu et al., 2021) are the same products: each token takes the two small
+ * matrices of its sequence's adapter, or none (choose_adapters). */
 #ifndef QUIRE_KERNELS_EXPERTS_H
 #define QUIRE_KERNELS_EXPERTS_H
 
@@ -37,7 +40,8 @@ enum route_group_score {
 
 /* Device memory, in one buffer of expert_choices_bytes. */
 struct expert_choices {
-    int32_t *experts; /* [T][k], by descending score; equal scores: the lower number first */
+    int32_t *experts; /* [T][k], by descending score; equal scores: the lower number first; -1:
+                         none (choose_adapters) */
     float *weights;   /* [T][k] */
     int32_t *order;   /* [T * k] own choices by expert, those of an expert in ascending order */
     int32_t *first;   /* [num_own + 1] where each own expert's choices begin in `order` */
@@ -76,6 +80,16 @@ struct expert_linear_args {
     const struct expert_choices *choices;
     void *out; /* [num_tokens * num_chosen, rows] of activation_dtype */
     int32_t num_tokens, num_chosen, num_own;
+    int32_t x_stride, out_stride; /* elements from row to row; 0: cols, and rows */
+    bool accumulate;              /* out += the product */
+};
+
+/* Fills `choices`, of one choice for each of num_tokens tokens of the step: the adapter slot of the
+ * token's sequence (step_inputs.adapter_slots), -1 if it has none, as of the step's padding. Slots
+ * are the experts, all of them own. */
+struct choose_adapters_args {
+    struct expert_choices choices; /* weights are not written */
+    int32_t num_tokens, num_slots;
 };
 
 /* out[t] = or += scale * sum over own choices j of token t, in ascending order and in float, of

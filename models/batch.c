@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ALIGNMENT 64 /* a cache line */
-#define NUM_ARRAYS 23
+#define NUM_ARRAYS 25
 #define NUM_RESULTS 3
 
 struct array {
@@ -33,7 +33,9 @@ static void list_arrays(struct batch_arena *a, const struct batch_capacity *c,
         {&a->query_start, seqs + 1, sizeof(int32_t)},
         {&a->context_lens, seqs, sizeof(int32_t)},
         {&a->block_tables, seqs, table_bytes},
-        {&a->sequences, seqs, sizeof(struct batch_sequence)},
+        {&a->adapter_slots, seqs, sizeof(int32_t)},
+        {&a->adapter_writes, (size_t)c->num_adapter_writes, sizeof(struct adapter_write)},
+        {&a->adapter_data, c->adapter_bytes, 1},
         {&a->swap_out_from, host_blocks, sizeof(int32_t)},
         {&a->swap_out_to, host_blocks, sizeof(int32_t)},
         {&a->swap_in_from, blocks, sizeof(int32_t)},
@@ -94,6 +96,8 @@ struct batch_capacity batch_arena_shape(const struct batch_arena *arena) {
         .num_sample_rows = counts->num_sample_rows,
         .num_blocks = max_int32(counts->num_swap_in, counts->num_copies),
         .num_host_blocks = counts->num_swap_out,
+        .num_adapter_writes = counts->num_adapter_writes,
+        .adapter_bytes = counts->adapter_bytes,
     };
 }
 
@@ -224,8 +228,11 @@ struct batch batch_arena_view(const struct batch_arena *a) {
                 .query_start = a->query_start,
                 .context_lens = a->context_lens,
                 .block_tables = a->block_tables,
+                .adapter_slots = counts->has_adapters ? a->adapter_slots : NULL,
             },
-        .sequences = a->sequences,
+        .num_adapter_writes = counts->num_adapter_writes,
+        .adapter_writes = a->adapter_writes,
+        .adapter_data = a->adapter_data,
         .swap_out = {counts->num_swap_out, a->swap_out_from, a->swap_out_to},
         .swap_in = {counts->num_swap_in, a->swap_in_from, a->swap_in_to},
         .copies = {counts->num_copies, a->copy_from, a->copy_to},

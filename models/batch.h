@@ -5,6 +5,7 @@
 #define QUIRE_MODELS_BATCH_H
 
 #include "kernels/backend.h"
+#include "models/lora/lora_adapter.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,14 +21,21 @@ struct block_pairs {
     const int32_t *to;   /* [count] */
 };
 
-/* What a step needs to know about a sequence besides its tokens and blocks. */
-struct batch_sequence {
-    int32_t adapter_id; /* 0: none; there are no adapters yet */
+/* Rows of an adapter that is being loaded, for a slot that no step before this one uses (see
+ * lora_slots_write). */
+struct adapter_write {
+    int32_t slot;
+    struct lora_rows rows;
+    size_t first_byte; /* of their data */
 };
 
 struct batch {
-    struct step_inputs inputs;              /* with no tokens at all, only blocks are moved */
-    const struct batch_sequence *sequences; /* [inputs.num_seqs] */
+    struct step_inputs
+        inputs; /* with no tokens at all, only blocks are moved and adapters written */
+    /* Written before anything is computed. */
+    int32_t num_adapter_writes;
+    const struct adapter_write *adapter_writes; /* [num_adapter_writes] */
+    const uint8_t *adapter_data;
     /* Blocks to move before anything is computed, in this order. */
     struct block_pairs swap_out; /* KV block pool -> host block pool */
     struct block_pairs swap_in;  /* host block pool -> KV block pool */
@@ -86,6 +94,8 @@ struct batch_capacity {
     int32_t hidden_size;
     int32_t num_blocks; /* of the two pools: moves into each */
     int32_t num_host_blocks;
+    int32_t num_adapter_writes;
+    size_t adapter_bytes; /* of their data together */
 };
 
 /* The head of an arena. */
@@ -94,6 +104,9 @@ struct batch_counts {
     int32_t num_seqs;
     int32_t max_blocks_per_seq;
     int32_t has_token_rows; /* some token was sampled by the previous step */
+    int32_t has_adapters;   /* some sequence uses one: adapter_slots is filled in */
+    int32_t num_adapter_writes;
+    size_t adapter_bytes;
     int32_t num_swap_out;
     int32_t num_swap_in;
     int32_t num_copies;
@@ -112,7 +125,9 @@ struct batch_arena {
     struct batch_counts *counts;
     int32_t *token_ids, *token_rows, *positions, *slot_mapping;
     int32_t *query_start, *context_lens, *block_tables;
-    struct batch_sequence *sequences;
+    int32_t *adapter_slots;
+    struct adapter_write *adapter_writes;
+    uint8_t *adapter_data;
     int32_t *swap_out_from, *swap_out_to;
     int32_t *swap_in_from, *swap_in_to;
     int32_t *copy_from, *copy_to;

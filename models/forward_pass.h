@@ -4,6 +4,7 @@
 #define QUIRE_MODELS_FORWARD_PASS_H
 
 #include "kernels/backend.h"
+#include "models/lora/lora_slots.h"
 #include "models/weights/model_shard.h"
 #include "models/weights/weights.h"
 
@@ -13,7 +14,9 @@ struct forward_pass {
     const struct model_shard *shard; /* sizes are those of the shard, not of the configuration */
     const struct weights *weights;
     struct kv_cache *cache;
-    int32_t num_tokens; /* of the step: rows of every activation */
+    const struct lora_slots *lora; /* NULL: no room for adapters */
+    bool has_adapters;             /* some sequence of the step uses one */
+    int32_t num_tokens;            /* of the step: rows of every activation */
 
     /* Activations of the backend's type. `hidden` lives through the step. `wide` holds qkv, then
      * gate_up, and in between what will be added to `hidden`. `narrow` holds in turn the input of
@@ -34,6 +37,10 @@ struct forward_pass {
     struct buffer expert_inner;  /* [tokens * chosen, expert size], and as wide as hidden */
     struct buffer router_logits; /* float [tokens, experts] */
     struct buffer choices;       /* struct expert_choices */
+
+    /* Of a rank with room for adapters (lora.c); otherwise empty. */
+    struct buffer lora_inner;   /* [tokens, LORA_MAX_PARTS * max_rank]: A x */
+    struct buffer lora_choices; /* struct expert_choices: each token's slot */
 };
 
 /* Products: out = x W^T + bias, for the pass' tokens, of a column-parallel product: a row of the
@@ -84,6 +91,12 @@ void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gat
  * forward_pass_add_to_hidden. Overwrites `wide` and `narrow`; x may be `narrow`. Collective if
  * there are several ranks. */
 void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x);
+
+/* lora.c: finds each token's slot, once a step; then after each product of a projection, out +=
+ * B (A x) for the tokens that have an adapter. x is what the projection was multiplied with. */
+void forward_pass_choose_adapters(const struct forward_pass *pass);
+void forward_pass_add_adapters(const struct forward_pass *pass, const struct projection *projection,
+                               const void *x, void *out);
 
 /* moe.c: the same for a sparse layer. hidden += sum over the chosen experts of weight * expert(x),
  * plus the shared expert's result. x may be `narrow`. */

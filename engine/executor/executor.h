@@ -165,6 +165,8 @@ struct executor_config {
      * too: as many tokens as the KV cache has room for, up to most_model_len. max_logit_rows and
      * the numbers of blocks are not read: they are always chosen. */
     struct serving_limits limits;
+    struct lora_shape lora; /* room for adapters; dtype DTYPE_AUTO: a GPU's activations, F16 on a
+                               CPU */
     struct weights_progress progress; /* of loading; zeroed: not reported */
 };
 
@@ -172,6 +174,7 @@ struct executor_config {
  * sizes that are requested or chosen are for all of them together. */
 struct executor_memory {
     size_t weight_bytes;
+    size_t adapter_bytes;   /* of the slots */
     size_t workspace_bytes; /* of the forward pass and of the backend's ops */
     size_t kv_bytes;        /* of the KV block pool */
     size_t swap_bytes;      /* of the host block pool */

@@ -7,6 +7,7 @@
 #ifndef QUIRE_ENGINE_REQUEST_REQUEST_H
 #define QUIRE_ENGINE_REQUEST_REQUEST_H
 
+#include "engine/request/adapter.h"
 #include "engine/request/sampling_params.h"
 #include "engine/request/token_stream.h"
 
@@ -41,7 +42,9 @@ struct request {
     int32_t tenant;   /* the only tenant whose prefixes it may share: >= 0 */
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
-    int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
+    struct adapter *adapter; /* with which it is computed, a reference; NULL: none. Its prefixes are
+                                shared only with requests whose adapter has the same digest */
+    int64_t arrival_ns;      /* CLOCK_MONOTONIC, set by engine_submit */
     struct request_times times;
     /* The core's clock (engine: CLOCK_MONOTONIC), set before it is submitted; 0: none. */
     int64_t deadline_ns;       /* when it ends with the tokens it has */
@@ -66,6 +69,8 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
  * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
+/* Sets the adapter, of which it takes a reference, before it is submitted. */
+void request_set_adapter(struct request *request, struct adapter *adapter);
 /* Sets the share that the request is counted to, and the share's weight relative to others, before
  * the request is submitted. The defaults are share 0 and weight 1. The newest request of a share
  * sets its weight. */

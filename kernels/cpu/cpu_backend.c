@@ -109,6 +109,7 @@ static const struct backend_ops cpu_backend_ops = {
     .paged_attention = cpu_paged_attention,
     .act_mul = cpu_act_mul,
     .route = cpu_route,
+    .choose_adapters = cpu_choose_adapters,
     .linear_experts = cpu_linear_experts,
     .linear_heads = cpu_linear_heads,
     .store_latent = cpu_store_latent,

@@ -141,12 +141,11 @@ static int32_t own_number(int32_t own_first, int32_t num_own, int32_t expert) {
 
 /* Sorts by counting: `first` counts each expert's choices, then is where its next one goes, which
  * in the end is where those of the expert after it begin. */
-static void order_choices(const struct route_args *args) {
-    const int32_t num_choices = args->num_tokens * args->num_chosen, num_own = args->num_own;
-    const struct expert_choices *c = &args->choices;
+static void order_choices(const struct expert_choices *c, int32_t num_choices, int32_t own_first,
+                          int32_t num_own) {
     memset(c->first, 0, ((size_t)num_own + 1) * sizeof(*c->first));
     for (int32_t i = 0; i < num_choices; i++) {
-        int32_t own = own_number(args->own_first, num_own, c->experts[i]);
+        int32_t own = own_number(own_first, num_own, c->experts[i]);
         if (own >= 0)
             c->first[own]++;
     }
@@ -157,7 +156,7 @@ static void order_choices(const struct route_args *args) {
         end += count;
     }
     for (int32_t i = 0; i < num_choices; i++) {
-        int32_t own = own_number(args->own_first, num_own, c->experts[i]);
+        int32_t own = own_number(own_first, num_own, c->experts[i]);
         if (own >= 0)
             c->order[c->first[own]++] = i;
     }
@@ -170,7 +169,16 @@ void cpu_route(struct backend *base, const struct route_args *args) {
     CHECK(args->num_experts <= EXPERTS_MAX && args->num_chosen <= EXPERTS_MAX_CHOSEN);
     thread_pool_for(b->pool, args->num_tokens, ROUTE_PORTION_SCORES / args->num_experts + 1,
                     route_tokens, (void *)args);
-    order_choices(args);
+    order_choices(&args->choices, args->num_tokens * args->num_chosen, args->own_first,
+                  args->num_own);
+}
+
+void cpu_choose_adapters(struct backend *base, const struct choose_adapters_args *args) {
+    const struct step_inputs *step = &((struct cpu_backend *)base)->step;
+    for (int32_t seq = 0; seq < step->num_seqs; seq++)
+        for (int32_t t = step->query_start[seq]; t < step->query_start[seq + 1]; t++)
+            args->choices.experts[t] = step->adapter_slots != NULL ? step->adapter_slots[seq] : -1;
+    order_choices(&args->choices, args->num_tokens, 0, args->num_slots);
 }
 
 /* --- linear_experts --- */
@@ -190,6 +198,7 @@ struct experts_job {
     const float *x;
     float *out;
     ptrdiff_t x_stride, out_stride;
+    bool accumulate;
     int32_t choices_per_row;
     int32_t num_own, num_tokens;
     const struct expert_choices *choices; /* NULL: every token takes all, in order */
@@ -253,6 +262,15 @@ static struct gemm_product product_of(const struct experts_job *job,
     return product;
 }
 
+static void move_row(const float *restrict from, int32_t width, bool accumulate,
+                     float *restrict out) {
+    if (accumulate)
+        for (int32_t i = 0; i < width; i++)
+            out[i] += from[i];
+    else
+        memcpy(out, from, (size_t)width * sizeof(*out));
+}
+
 /* At most GEMM_PORTION_PANELS panels. A row alone needs no other place than its own. */
 static void multiply_group(const struct experts_job *job, const struct expert_group *group,
                            int32_t begin, int32_t end, int worker) {
@@ -260,14 +278,15 @@ static void multiply_group(const struct experts_job *job, const struct expert_gr
     float *out = job->out + cpu_gemm_first_column(&product, begin);
     if (group->num_rows == 1) {
         product.out = out + choice_at(job, group->first) * job->out_stride;
+        product.accumulate = job->accumulate;
         cpu_gemm_multiply(&product, begin, end);
         return;
     }
     product.out = job->backend->op_scratch->workers[worker].data;
-    size_t bytes = (size_t)cpu_gemm_multiply(&product, begin, end) * sizeof(float);
+    int32_t width = cpu_gemm_multiply(&product, begin, end);
     for (int32_t i = 0; i < group->num_rows; i++)
-        memcpy(out + choice_at(job, group->first + i) * job->out_stride,
-               product.out + (ptrdiff_t)i * PORTION_COLUMNS, bytes);
+        move_row(product.out + (ptrdiff_t)i * PORTION_COLUMNS, width, job->accumulate,
+                 out + choice_at(job, group->first + i) * job->out_stride);
 }
 
 /* Panels are counted over the chunk's groups. */
@@ -338,16 +357,18 @@ static void run_job(struct experts_job *job) {
 }
 
 void cpu_linear_experts(struct backend *base, const struct expert_linear_args *args) {
-    struct experts_job job = {.backend = (struct cpu_backend *)base,
-                              .matrix = args->weight,
-                              .x = args->x,
-                              .out = args->out,
-                              .x_stride = args->weight->cols,
-                              .out_stride = args->weight->rows / args->num_own,
-                              .choices_per_row = args->per_choice ? 1 : args->num_chosen,
-                              .num_own = args->num_own,
-                              .num_tokens = args->num_tokens,
-                              .choices = args->choices};
+    struct experts_job job = {
+        .backend = (struct cpu_backend *)base,
+        .matrix = args->weight,
+        .x = args->x,
+        .out = args->out,
+        .x_stride = args->x_stride > 0 ? args->x_stride : args->weight->cols,
+        .out_stride = args->out_stride > 0 ? args->out_stride : args->weight->rows / args->num_own,
+        .accumulate = args->accumulate,
+        .choices_per_row = args->per_choice ? 1 : args->num_chosen,
+        .num_own = args->num_own,
+        .num_tokens = args->num_tokens,
+        .choices = args->choices};
     run_job(&job);
 }
 

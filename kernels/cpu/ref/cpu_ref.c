@@ -308,6 +308,7 @@ static const struct backend_ops ops = {
     .paged_attention = cpu_ref_paged_attention,
     .act_mul = act_mul,
     .route = cpu_ref_route,
+    .choose_adapters = cpu_ref_choose_adapters,
     .linear_experts = cpu_ref_linear_experts,
     .linear_heads = cpu_ref_linear_heads,
     .store_latent = cpu_ref_store_latent,

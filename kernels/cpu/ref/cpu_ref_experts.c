@@ -92,6 +92,18 @@ static void route_token(const struct route_args *args, const float *row, int32_t
         weights[j] = (float)(weights[j] / (args->renormalise ? sum + 1e-20 : 1) * args->scale);
 }
 
+static void order_choices(const struct expert_choices *choices, int32_t num_choices,
+                          int32_t own_first, int32_t num_own) {
+    int32_t count = 0;
+    for (int32_t e = 0; e < num_own; e++) {
+        choices->first[e] = count;
+        for (int32_t i = 0; i < num_choices; i++)
+            if (choices->experts[i] == own_first + e)
+                choices->order[count++] = i;
+    }
+    choices->first[num_own] = count;
+}
+
 void cpu_ref_route(struct backend *b, const struct route_args *args) {
     const struct expert_choices *choices = &args->choices;
     size_t k = (size_t)args->num_chosen;
@@ -99,37 +111,44 @@ void cpu_ref_route(struct backend *b, const struct route_args *args) {
     for (int32_t t = 0; t < args->num_tokens; t++)
         route_token(args, args->logits + (size_t)t * (size_t)args->num_experts,
                     choices->experts + (size_t)t * k, choices->weights + (size_t)t * k);
-    int32_t count = 0;
-    for (int32_t e = 0; e < args->num_own; e++) {
-        choices->first[e] = count;
-        for (int32_t i = 0; i < args->num_tokens * args->num_chosen; i++)
-            if (choices->experts[i] == args->own_first + e)
-                choices->order[count++] = i;
-    }
-    choices->first[args->num_own] = count;
+    order_choices(choices, args->num_tokens * args->num_chosen, args->own_first, args->num_own);
 }
 
-/* One vector by rows first_row .. first_row + num_rows - 1. */
+void cpu_ref_choose_adapters(struct backend *b, const struct choose_adapters_args *args) {
+    const struct step_inputs *step = &((const struct cpu_ref *)b)->step;
+    for (int32_t t = 0, seq = 0; t < args->num_tokens; t++) {
+        while (seq < step->num_seqs && t >= step->query_start[seq + 1])
+            seq++;
+        bool has_none = step->adapter_slots == NULL || seq == step->num_seqs;
+        args->choices.experts[t] = has_none ? -1 : step->adapter_slots[seq];
+    }
+    order_choices(&args->choices, args->num_tokens, 0, args->num_slots);
+}
+
+/* out = or += one vector by rows first_row .. first_row + num_rows - 1. */
 static void multiply(const struct matrix *weight, const float *x, size_t first_row, size_t num_rows,
-                     float *out) {
+                     bool accumulate, float *out) {
     size_t cols = (size_t)weight->cols;
     for (size_t r = first_row; r < first_row + num_rows; r++) {
         double sum = 0;
         for (size_t c = 0; c < cols; c++)
             sum += (double)x[c] * weight->data[r * cols + c];
-        *out++ = (float)(sum + weight->bias[r]);
+        *out = (float)(sum + weight->bias[r]) + (accumulate ? *out : 0);
+        out++;
     }
 }
 
 void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args) {
     const struct matrix *weight = args->weight;
     size_t rows = (size_t)(weight->rows / args->num_own), cols = (size_t)weight->cols;
+    size_t x_stride = args->x_stride > 0 ? (size_t)args->x_stride : cols;
+    size_t out_stride = args->out_stride > 0 ? (size_t)args->out_stride : rows;
     for (int32_t e = 0; e < args->num_own; e++)
         for (int32_t i = args->choices->first[e]; i < args->choices->first[e + 1]; i++) {
             size_t choice = (size_t)args->choices->order[i];
             size_t from = args->per_choice ? choice : choice / (size_t)args->num_chosen;
-            multiply(weight, (const float *)args->x + from * cols, (size_t)e * rows, rows,
-                     (float *)args->out + choice * rows);
+            multiply(weight, (const float *)args->x + from * x_stride, (size_t)e * rows, rows,
+                     args->accumulate, (float *)args->out + choice * out_stride);
         }
 }
 
@@ -137,7 +156,8 @@ void cpu_ref_linear_heads(struct backend *b, const struct head_linear_args *args
     size_t num_heads = (size_t)args->num_heads, rows = (size_t)args->weight->rows / num_heads;
     for (size_t i = 0; i < (size_t)args->num_tokens * num_heads; i++)
         multiply(args->weight, (const float *)args->x + i * (size_t)args->x_stride,
-                 i % num_heads * rows, rows, (float *)args->out + i * (size_t)args->out_stride);
+                 i % num_heads * rows, rows, false,
+                 (float *)args->out + i * (size_t)args->out_stride);
 }
 
 /* In float: the definition says so. */

@@ -32,6 +32,7 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
 
 /* cpu_ref_experts.c */
 void cpu_ref_route(struct backend *b, const struct route_args *args);
+void cpu_ref_choose_adapters(struct backend *b, const struct choose_adapters_args *args);
 void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args);
 void cpu_ref_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cpu_ref_combine_experts(struct backend *b, const struct combine_args *args);

@@ -159,7 +159,6 @@ struct step {
     int32_t positions[MAX_TOKENS], slots[MAX_TOKENS];
     int32_t query_start[NUM_SEQS + 1], context_lens[NUM_SEQS];
     int32_t block_tables[NUM_SEQS][NUM_BLOCKS];
-    struct batch_sequence sequences[NUM_SEQS];
     int32_t logit_rows[MAX_ROWS];
     struct sample_row rows[MAX_ROWS];
     uint32_t masks[NUM_SEQS][MASK_WORDS];
@@ -212,7 +211,6 @@ static void build(struct step *s, int index, const struct step *before, bool ahe
                                          .query_start = s->query_start,
                                          .context_lens = s->context_lens,
                                          .block_tables = s->block_tables[0]},
-                              .sequences = s->sequences,
                               .num_sample_rows = s->num_rows,
                               .logit_rows = s->logit_rows,
                               .sample_rows = s->rows,
