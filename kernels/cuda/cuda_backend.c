@@ -80,6 +80,7 @@ static const struct backend_ops cuda_backend_ops = {
     .paged_attention = cuda_paged_attention,
     .act_mul = cuda_act_mul,
     .route = cuda_route,
+    .choose_adapters = cuda_choose_adapters,
     .linear_experts = cuda_linear_experts,
     .linear_heads = cuda_linear_heads,
     .combine_experts = cuda_combine_experts,

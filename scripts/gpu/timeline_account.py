@@ -30,7 +30,7 @@ OPS = (
     ("embed", "embed_kernel"), ("rope_store", "rope_store|latent_store"), ("attention", "attention_kernel"),
     ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("gather_rows", "gather_rows_kernel"),
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
-    ("route", "(route|order)_kernel"), ("linear_experts", "expert_product_kernel"), ("combine_experts", "combine_kernel"),
+    ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel"), ("combine_experts", "combine_kernel"),
     (ARRAYS, "unpack_arrays_kernel"),
     ("sums over ranks", "sum_parts_kernel|square_sums_kernel|norm_by_sums_kernel|place_columns_kernel"), ("NCCL", "nccl"),
     ("sample", "(choose|shape|mask|edit|report|list|largest|mass|excerpt|place)_kernel"),

@@ -16,6 +16,15 @@ void cuda_route(struct backend *base, const struct route_args *args) {
         CUDA_TRY(b, launch_route(b->stream, args));
 }
 
+/* An op for a step without adapters finds nothing in the array: there is none to choose. */
+void cuda_choose_adapters(struct backend *base, const struct choose_adapters_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const bool has_slots = b->step.host.adapter_slots != NULL || b->step.host.num_tokens == 0;
+    if (args->num_tokens > 0)
+        CUDA_TRY(b,
+                 launch_choose_adapters(b->stream, has_slots ? b->step.adapter_slots : NULL, args));
+}
+
 void cuda_linear_experts(struct backend *base, const struct expert_linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
@@ -31,8 +40,9 @@ void cuda_linear_experts(struct backend *base, const struct expert_linear_args *
         .num_own = args->num_own,
         .rows = weight->rows / args->num_own,
         .cols = weight->cols,
-        .x_stride = weight->cols,
-        .out_stride = weight->rows / args->num_own,
+        .x_stride = args->x_stride > 0 ? args->x_stride : weight->cols,
+        .out_stride = args->out_stride > 0 ? args->out_stride : weight->rows / args->num_own,
+        .accumulate = args->accumulate,
         .bf16 = is_bf16(b),
     };
     if (args->num_tokens > 0)

@@ -226,6 +226,18 @@ __global__ void __launch_bounds__(1024) order_kernel(const __grid_constant__ rou
     }
 }
 
+__global__ void adapter_kernel(const int32_t *slots, const __grid_constant__ route_args a) {
+    const int32_t token = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (token < a.num_tokens)
+        a.choices.experts[token] = slots != nullptr ? slots[token] : -1;
+}
+
+static void order(cudaStream_t stream, const route_args &a) {
+    const int32_t num = a.num_tokens * a.num_chosen;
+    const unsigned threads = num <= 256 ? 64 : num <= 4096 ? 256 : 1024;
+    LAUNCH(order_kernel, (unsigned)a.num_own, threads, 0, stream, a);
+}
+
 template <int N> static void route(cudaStream_t stream, const route_args &a) {
     constexpr int tokens = ROUTE_BLOCK / WARP_SIZE;
     LAUNCH(route_kernel<N>, (unsigned)((a.num_tokens + tokens - 1) / tokens), ROUTE_BLOCK, 0,
@@ -239,12 +251,19 @@ cudaError_t launch_route(cudaStream_t stream, const struct route_args *args) {
         route<16>(stream, *args);
     else
         route<EXPERTS_MAX / WARP_SIZE>(stream, *args);
-    const int32_t num = args->num_tokens * args->num_chosen;
-    LAUNCH(order_kernel, (unsigned)args->num_own,
-           num <= 256    ? 64
-           : num <= 4096 ? 256
-                         : 1024,
-           0, stream, *args);
+    order(stream, *args);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_choose_adapters(cudaStream_t stream, const int32_t *slots,
+                                   const struct choose_adapters_args *args) {
+    const route_args a = {.choices = args->choices,
+                          .num_tokens = args->num_tokens,
+                          .num_chosen = 1,
+                          .num_own = args->num_slots};
+    LAUNCH(adapter_kernel, (unsigned)((a.num_tokens + ROW_BLOCK - 1) / ROW_BLOCK), ROW_BLOCK, 0,
+           stream, slots, a);
+    order(stream, a);
     return cudaGetLastError();
 }
 

@@ -17,6 +17,10 @@ extern "C" {
 /* Fills args->choices. */
 cudaError_t launch_route(cudaStream_t stream, const struct route_args *args);
 
+/* Fills args->choices by the slots of the tokens, [num_tokens]; NULL: none has one. */
+cudaError_t launch_choose_adapters(cudaStream_t stream, const int32_t *slots,
+                                   const struct choose_adapters_args *args);
+
 /* Like struct expert_linear_args, or, with choices.order NULL, struct head_linear_args: every token
  * takes all experts, in order. */
 struct expert_product_launch {
@@ -31,6 +35,7 @@ struct expert_product_launch {
     int32_t num_tokens;           /* if choices.order is NULL */
     int32_t rows, cols;           /* of an expert; cols is a multiple of 8 */
     int32_t x_stride, out_stride; /* elements from row to row; that of x is a multiple of 8 */
+    bool accumulate;              /* out += the product */
     bool bf16;
 };
 

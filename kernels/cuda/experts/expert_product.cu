@@ -207,6 +207,10 @@ __device__ __forceinline__ void store_pair(const expert_product_launch &a, const
         x += bias[column];
         y += has_second ? bias[column + 1] : 0;
     }
+    if (a.accumulate) {
+        x += to_float(out[0]);
+        y += has_second ? to_float(out[1]) : 0;
+    }
     if (has_second && a.out_stride % 2 == 0) {
         *reinterpret_cast<uint32_t *>(out) = pack2<T>(x, y);
         return;

@@ -41,6 +41,7 @@ struct cuda_step {
     int32_t *positions;             /* [T] */
     int32_t *slot_mapping;          /* [T] */
     int32_t *sequences;             /* [T] of the tokens; for latent layouts */
+    int32_t *adapter_slots;         /* [T] -1 for padding; of steps with adapters */
     int32_t *block_tables;          /* [S][table_stride], without padding */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
@@ -181,6 +182,7 @@ void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 
 /* cuda_experts.c */
 void cuda_route(struct backend *b, const struct route_args *args);
+void cuda_choose_adapters(struct backend *b, const struct choose_adapters_args *args);
 void cuda_linear_experts(struct backend *b, const struct expert_linear_args *args);
 void cuda_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cuda_combine_experts(struct backend *b, const struct combine_args *args);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 7 /* besides the rows of block_tables */
+#define NUM_ARRAYS 8 /* besides the rows of block_tables */
 #define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
@@ -45,6 +45,7 @@ static size_t place_arrays(struct cuda_step *step, const struct serving_limits *
     step->positions = place(memory, &offset, tokens);
     step->slot_mapping = place(memory, &offset, tokens);
     step->sequences = place(memory, &offset, tokens);
+    step->adapter_slots = place(memory, &offset, tokens);
     step->logit_rows = place(memory, &offset, rows * sizeof(int32_t));
     step->sample_rows = place(memory, &offset, rows * sizeof(struct sample_row));
     step->block_tables = place(memory, &offset, seqs * (size_t)step->table_stride);
@@ -94,7 +95,7 @@ static struct packed_size size_of(const struct cuda_backend *b, size_t num_token
     cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
                              &plans.num_words);
     size.num_arrays += plans.num_arrays;
-    size.num_words = 5 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
+    size.num_words = 6 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
                      plans.num_words;
     return size;
 }
@@ -136,6 +137,19 @@ static void add_sequences(struct cuda_packed *packed, struct cuda_step *step) {
     for (int32_t s = 0; to != NULL && s < host->num_seqs; s++)
         for (int32_t t = host->query_start[s]; t < host->query_start[s + 1]; t++)
             to[t] = s;
+}
+
+/* A step of padding alone is there to be recorded, maybe for those with adapters. */
+static void add_adapters(struct cuda_packed *packed, struct cuda_step *step) {
+    const struct step_inputs *host = &step->host;
+    if (host->adapter_slots == NULL && host->num_tokens > 0)
+        return;
+    int32_t *to = cuda_packed_add(packed, step->adapter_slots, (size_t)step->num_tokens);
+    for (int32_t s = 0; to != NULL && s < host->num_seqs; s++)
+        for (int32_t t = host->query_start[s]; t < host->query_start[s + 1]; t++)
+            to[t] = host->adapter_slots[s];
+    for (int32_t t = host->num_tokens; to != NULL && t < step->num_tokens; t++)
+        to[t] = -1;
 }
 
 static void add_rows(struct cuda_packed *packed, struct cuda_step *step) {
@@ -190,6 +204,7 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     add_tokens(&packed, step);
     if (b->config.latent_dim > 0 && inputs->num_tokens > 0)
         add_sequences(&packed, step);
+    add_adapters(&packed, step);
     add_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);
