@@ -23,8 +23,8 @@ void forward_pass_norm(const struct forward_pass *pass, const struct buffer *wei
 }
 
 /* --- Products ---
- * Each at one place: what is common to all of them, as their division among ranks, or an adapter to
- * come, is a matter of this part. */
+ * Each at one place: what is common to all of them, as their division among ranks and adapters, is
+ * a matter of this part. */
 
 /* Choices follow from these logits. */
 static bool is_router(enum projection_role role) {
@@ -41,6 +41,8 @@ static void multiply(const struct forward_pass *pass, const struct projection *p
                                             .scale = scale,
                                             .accumulate = accumulate,
                                             .float_out = is_router(projection->role)});
+    if (pass->has_adapters)
+        forward_pass_add_adapters(pass, projection, x, out);
 }
 
 void forward_pass_apply(const struct forward_pass *pass, const struct projection *projection,

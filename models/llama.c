@@ -3,6 +3,7 @@
  *   hidden = embed(token ids)                           embedding_scale
  *   per layer:
  *     qkv = pre(hidden) Wqkv                            pre_norm, norm
+ *     (every product W x + B A x with an adapter: lora.c)
  *     q, k = norm(q), norm(k)                           qk_norm
  *     rotate q and k, store k and v in the cache        layers[].rope, rope_interleaved
  *     x = attention(q, cache) Wo                        layers[].window, attention_scale,
@@ -47,7 +48,7 @@ struct llama {
     struct buffer logits; /* float [max_logit_rows, vocab]; empty on ranks that do not sample */
     struct buffer hidden_sums; /* float [max_num_seqs, hidden]; likewise */
     size_t workspace_bytes;    /* of all of them */
-    struct recorded_steps recorded;
+    struct recorded_steps recorded, with_adapters;
     const struct recorded_step *replayed; /* by the last llama_forward; NULL: none */
     bool was_recorded;                    /* every size has run */
 };
@@ -62,6 +63,7 @@ enum workspace_part {
     EXPERT_INNER,
     LATENT,
     QUERIES,
+    LORA_INNER,
     HEAD_ROWS,
     NUM_ACTIVATIONS,
     ROUTER_LOGITS = NUM_ACTIVATIONS,
@@ -69,7 +71,8 @@ enum workspace_part {
     LOGITS,
     HIDDEN_SUMS,
     NUM_ROW_PARTS,
-    CHOICES = NUM_ROW_PARTS, /* bytes */
+    CHOICES = NUM_ROW_PARTS, /* bytes, like the next */
+    LORA_CHOICES,
     NUM_WORKSPACE_PARTS
 };
 
@@ -115,8 +118,8 @@ static void measure_layers(const struct model_config *config, const struct model
 
 /* Returns false when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, int32_t head_rows_step,
-                              const struct serving_limits *limits,
+                              const struct lora_shape *lora, enum dtype activation_dtype,
+                              int32_t head_rows_step, const struct serving_limits *limits,
                               size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
     int32_t hidden = config->hidden_size, tokens = limits->max_num_batched_tokens;
     bool is_divided = shard->num_ranks > 1, samples = has_results(shard);
@@ -127,6 +130,7 @@ static bool measure_workspace(const struct model_config *config, const struct mo
                    : is_divided ? config->vocab_size
                                 : weights_head_rows(shard, head_rows_step),
         [HIDDEN_SUMS] = samples ? hidden : 0,
+        [LORA_INNER] = lora != NULL ? LORA_MAX_PARTS * lora->max_rank : 0,
     };
     const int32_t rows[NUM_ROW_PARTS] = {
         [HIDDEN] = tokens,
@@ -136,6 +140,7 @@ static bool measure_workspace(const struct model_config *config, const struct mo
         [EXPERT_INNER] = tokens,
         [LATENT] = tokens,
         [QUERIES] = tokens,
+        [LORA_INNER] = tokens,
         [ROUTER_LOGITS] = tokens,
         [HEAD_ROWS] = limits->max_logit_rows,
         [LOGITS_SHARE] = limits->max_logit_rows,
@@ -152,14 +157,15 @@ static bool measure_workspace(const struct model_config *config, const struct mo
         config->moe.num_experts == 0
             ? 0
             : expert_choices_bytes(tokens, config->moe.num_chosen, config->moe.num_experts);
-    return out_bytes[CHOICES] != SIZE_MAX;
+    out_bytes[LORA_CHOICES] = lora == NULL ? 0 : expert_choices_bytes(tokens, 1, lora->num_slots);
+    return out_bytes[CHOICES] != SIZE_MAX && out_bytes[LORA_CHOICES] != SIZE_MAX;
 }
 
 size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, int32_t head_rows_step,
-                              const struct serving_limits *limits) {
+                              const struct lora_shape *lora, enum dtype activation_dtype,
+                              int32_t head_rows_step, const struct serving_limits *limits) {
     size_t bytes[NUM_WORKSPACE_PARTS], sum = 0;
-    if (!measure_workspace(config, shard, activation_dtype, head_rows_step, limits, bytes))
+    if (!measure_workspace(config, shard, lora, activation_dtype, head_rows_step, limits, bytes))
         return SIZE_MAX;
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
         if (!checked_add(sum, bytes[i], &sum))
@@ -178,6 +184,8 @@ static void list_buffers(struct llama *llama, struct buffer *out[static NUM_WORK
     out[QUERIES] = &llama->pass.queries;
     out[ROUTER_LOGITS] = &llama->pass.router_logits;
     out[CHOICES] = &llama->pass.choices;
+    out[LORA_INNER] = &llama->pass.lora_inner;
+    out[LORA_CHOICES] = &llama->pass.lora_choices;
     out[HEAD_ROWS] = &llama->head_rows;
     out[LOGITS_SHARE] = &llama->logits_share;
     out[LOGITS] = &llama->logits;
@@ -189,7 +197,8 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
     struct backend *b = pass->backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS];
     size_t bytes[NUM_WORKSPACE_PARTS];
-    if (!measure_workspace(pass->config, pass->shard, b->activation_dtype, b->head_rows_step,
+    const struct lora_shape *lora = pass->lora != NULL ? lora_slots_shape(pass->lora) : NULL;
+    if (!measure_workspace(pass->config, pass->shard, lora, b->activation_dtype, b->head_rows_step,
                            llama->limits, bytes))
         return error_set(err, ERROR_MEMORY, "the workspace of a step of %d tokens is too large",
                          llama->limits->max_num_batched_tokens);
@@ -204,7 +213,8 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
 
 int llama_create(struct backend *backend, const struct model_config *config,
                  const struct model_shard *shard, const struct weights *weights,
-                 const struct serving_limits *limits, struct llama **out, struct error *err) {
+                 const struct lora_slots *lora, const struct serving_limits *limits,
+                 struct llama **out, struct error *err) {
     CHECK(limits->max_num_batched_tokens > 0 && limits->max_logit_rows > 0);
     /* Both branches read one norm, of hidden states that neither has been added to. */
     CHECK(!config->parallel_residual || (config->pre_norm && !config->post_norm));
@@ -214,7 +224,7 @@ int llama_create(struct backend *backend, const struct model_config *config,
     if (llama == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the forward pass");
     llama->pass = (struct forward_pass){
-        .backend = backend, .config = config, .shard = shard, .weights = weights};
+        .backend = backend, .config = config, .shard = shard, .weights = weights, .lora = lora};
     llama->limits = limits;
     if (alloc_workspace(llama, err) != 0) {
         llama_destroy(llama);
@@ -308,6 +318,8 @@ static void run_layers(struct llama *llama) {
     const struct stage_rows_args rows = hidden_rows(pass);
     if (shard->has_embedding)
         embed(pass);
+    if (pass->has_adapters)
+        forward_pass_choose_adapters(pass);
     for (int32_t i = 0; i < shard->num_layers; i++)
         if (pass->config->parallel_residual)
             run_parallel_layer(pass, shard->first_layer + i);
@@ -334,7 +346,9 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
     pass->num_tokens = inputs.num_tokens;
     CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
     CHECK(inputs.token_rows == NULL || is_whole(pass->shard));
-    llama->replayed = recorded_steps_find(&llama->recorded, batch);
+    pass->has_adapters = pass->lora != NULL && inputs.adapter_slots != NULL;
+    llama->replayed =
+        recorded_steps_find(pass->has_adapters ? &llama->with_adapters : &llama->recorded, batch);
     if (llama->replayed != NULL) {
         inputs.num_padding = llama->replayed->num_rows - inputs.num_tokens;
         inputs.logit_rows = NULL;
@@ -537,36 +551,53 @@ static int record_step(struct llama *llama, int32_t num_rows, struct recording *
     return b->ops->recording->end(b, out, err);
 }
 
-int llama_record(struct llama *llama, struct kv_cache *cache, struct error *err) {
+static int record_sizes(struct llama *llama, struct recorded_steps *out, struct error *err) {
     const struct serving_limits *limits = llama->limits;
     int32_t sizes[RECORDED_STEPS_MAX_SIZES];
-    if (llama->pass.backend->ops->recording == NULL)
-        return 0;
-    llama->pass.cache = cache;
     int32_t count = recorded_steps_sizes(
         min_int32(limits->max_num_seqs,
                   min_int32(limits->max_num_batched_tokens, limits->max_logit_rows)),
         sizes);
     for (int32_t i = 0; i < count; i++) {
         struct recorded_step step = {.num_rows = sizes[i]};
-        if (record_step(llama, step.num_rows, &step.recording, err) != 0) {
-            llama_forget_recorded(llama);
+        if (record_step(llama, step.num_rows, &step.recording, err) != 0)
             return -1;
-        }
-        llama->recorded.steps[llama->recorded.count++] = step;
+        out->steps[out->count++] = step;
+    }
+    return 0;
+}
+
+/* With adapters, once more for the steps that use some. */
+int llama_record(struct llama *llama, struct kv_cache *cache, struct error *err) {
+    struct forward_pass *pass = &llama->pass;
+    if (pass->backend->ops->recording == NULL)
+        return 0;
+    pass->cache = cache;
+    pass->has_adapters = false;
+    int status = record_sizes(llama, &llama->recorded, err);
+    pass->has_adapters = pass->lora != NULL;
+    if (status == 0 && pass->has_adapters)
+        status = record_sizes(llama, &llama->with_adapters, err);
+    if (status != 0) {
+        llama_forget_recorded(llama);
+        return -1;
     }
     llama->was_recorded = true;
     return 0;
 }
 
+static void forget(struct backend *b, struct recorded_steps *recorded) {
+    for (int32_t i = 0; i < recorded->count; i++)
+        b->ops->recording->free(b, recorded->steps[i].recording);
+    recorded->count = 0;
+}
+
 void llama_forget_recorded(struct llama *llama) {
-    struct backend *b = llama->pass.backend;
-    for (int32_t i = 0; i < llama->recorded.count; i++)
-        b->ops->recording->free(b, llama->recorded.steps[i].recording);
-    llama->recorded.count = 0;
+    forget(llama->pass.backend, &llama->recorded);
+    forget(llama->pass.backend, &llama->with_adapters);
     llama->replayed = NULL;
 }
 
 int32_t llama_num_recorded(const struct llama *llama) {
-    return llama->recorded.count;
+    return llama->recorded.count + llama->with_adapters.count;
 }

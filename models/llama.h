@@ -8,24 +8,28 @@
 #include "config/serving_limits.h"
 #include "kernels/backend.h"
 #include "models/batch.h"
+#include "models/lora/lora_slots.h"
 #include "models/weights/model_shard.h"
 #include "models/weights/weights.h"
 
 struct llama;
 
-/* The arguments stay owned by the caller and outlive the llama. A batch has at most
+/* The arguments stay owned by the caller and outlive the llama; without `lora` (NULL) no sequence
+ * has an adapter. A batch has at most
  * max_num_batched_tokens tokens and max_num_seqs hidden sums, and any number of sample rows: their
  * logits are computed max_logit_rows at a time. ERROR_MEMORY when the workspace does not fit,
  * ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
                  const struct model_shard *shard, const struct weights *weights,
-                 const struct serving_limits *limits, struct llama **out, struct error *err);
+                 const struct lora_slots *lora, const struct serving_limits *limits,
+                 struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
-/* Returns the device memory that llama_create allocates on a backend with this activation_dtype and
- * head_rows_step; SIZE_MAX on overflow. */
+/* Returns the device memory that llama_create allocates, with room for adapters of this shape
+ * (NULL: none), on a backend with this activation_dtype and head_rows_step; SIZE_MAX on overflow.
+ */
 size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, int32_t head_rows_step,
-                              const struct serving_limits *limits);
+                              const struct lora_shape *lora, enum dtype activation_dtype,
+                              int32_t head_rows_step, const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Records decode steps of up to max_num_seqs sequences (recorded_steps.h), which llama_forward

@@ -27,6 +27,7 @@ static const struct architecture table[] = {
         .classes = {"MinistralForCausalLM"},
         .model_types = {"ministral"},
         .pre_norm = true,
+        .gguf_interleaved = true,
         .window_rule = WINDOW_LISTED_LAYERS,
         .defaults = {.num_kv_heads = 8,
                      .max_position = 131072,
@@ -38,6 +39,7 @@ static const struct architecture table[] = {
         .classes = {"LlamaForCausalLM"},
         .model_types = {"llama"},
         .pre_norm = true,
+        .gguf_interleaved = true,
         .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
     },
     {
@@ -216,6 +218,7 @@ static const struct architecture table[] = {
         .classes = {"MixtralForCausalLM"},
         .model_types = {"mixtral"},
         .pre_norm = true,
+        .gguf_interleaved = true,
         .flags = ARCHITECTURE_EXPERTS,
         .window_rule = WINDOW_ALL_LAYERS,
         .experts = {.hf_renormalise = true, .num_experts = 8, .num_chosen = 2},

@@ -548,6 +548,7 @@ static int read_fields(struct metadata_source *s, struct model_config *out) {
         metadata_field_copy(title->as_string, out->name, sizeof(out->name));
     out->naming = TENSOR_NAMING_GGUF;
     out->rope_interleaved = architecture->gguf_interleaved;
+    out->permutes_heads = architecture->gguf_interleaved && !architecture->hf_interleaved;
     out->tied_embeddings = tensor_file_find(s->file, "output.weight") == NULL;
     if ((architecture->flags & ARCHITECTURE_HEAD_BIAS) != 0)
         out->head_bias = tensor_file_find(s->file, "output.bias") != NULL;

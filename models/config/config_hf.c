@@ -338,6 +338,7 @@ static int read_switches(const struct config_object *o, const struct architectur
     out->norm_eps = architecture->defaults.norm_eps;
     out->norm_plus_one = (architecture->flags & ARCHITECTURE_PLUS_ONE) != 0;
     out->rope_interleaved = architecture->hf_interleaved;
+    out->permutes_heads = architecture->gguf_interleaved && !architecture->hf_interleaved;
     if (config_field_float(o, eps_key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps) != 0)
         return -1;
     if (read_activation(o, architecture, out) != 0)

@@ -139,6 +139,8 @@ struct model_config {
 
     int32_t rotary_dim;    /* <= head_dim, even */
     bool rope_interleaved; /* see rope_store_args */
+    bool permutes_heads;   /* GGUF files of the family have q's and k's rows in an order of their
+                              own, so that pairs are neighbours */
     int32_t num_ropes;
     struct rope_config ropes[MODEL_MAX_ROPES];
 

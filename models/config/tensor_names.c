@@ -155,6 +155,19 @@ const struct tensor_info *tensor_names_find(const struct model *model, struct te
     return tensor;
 }
 
+bool tensor_names_find_role(enum tensor_naming naming, struct text module, enum tensor_role *out) {
+    for (int role = TENSOR_ATTENTION_NORM; role < NUM_TENSOR_ROLES; role++) {
+        const char *const *spellings =
+            naming == TENSOR_NAMING_HF ? table[role].hf : table[role].gguf;
+        for (int i = 0; i < MAX_SPELLINGS && spellings[i] != NULL; i++)
+            if (text_is(module, spellings[i])) {
+                *out = (enum tensor_role)role;
+                return true;
+            }
+    }
+    return false;
+}
+
 /* Returns whether it belongs to a layer after those that are read. */
 static bool is_of_extra_layer(const struct model_config *config, struct text name) {
     for (int32_t i = 0; i < config->num_extra_layers; i++) {

@@ -83,6 +83,10 @@ void tensor_names_write(const struct model_config *config, struct tensor_place p
 const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
                                             const char *suffix);
 
+/* Finds the role of a layer's module, "self_attn.q_proj" or "attn_q", that is not one of many
+ * experts. Of two roles with one name, the first. */
+bool tensor_names_find_role(enum tensor_naming naming, struct text module, enum tensor_role *out);
+
 /* Returns whether a tensor may be in the file without being part of the model: one that is computed
  * (or was read) from the settings, a copy of the head although it is tied to the embedding, one of
  * the layers that are not read, or, in a folder whose language model is one of several parts, one

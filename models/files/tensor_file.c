@@ -81,6 +81,20 @@ int tensor_file_open(const char *path, struct tensor_file **out, struct error *e
     return 0;
 }
 
+int tensor_file_open_safetensors(const char *path, struct tensor_file **out, struct error *err) {
+    struct tensor_file *file = create(path, err);
+    if (file == NULL)
+        return -1;
+    snprintf(file->format, sizeof(file->format), "safetensors");
+    if (tensor_parts_open(file, path, safetensors_parse, err) != 0 ||
+        tensor_parts_join(file, err) != 0) {
+        tensor_file_close(file);
+        return -1;
+    }
+    *out = file;
+    return 0;
+}
+
 int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
                             struct tensor_file **out, struct error *err) {
     struct tensor_file *file = create(name, err);

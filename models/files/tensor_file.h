@@ -71,6 +71,8 @@ struct input_file;
 /* Opens and parses path; the files stay open. Fails with ERROR_MODEL (the reason names the file and
  * the field), ERROR_IO or ERROR_MEMORY. */
 int tensor_file_open(const char *path, struct tensor_file **out, struct error *err);
+/* The same for one safetensors file, which describes no model: an adapter's. */
+int tensor_file_open_safetensors(const char *path, struct tensor_file **out, struct error *err);
 /* Parses one whole file in memory that outlives the tensor_file; for tests and fuzzing. */
 int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
                             struct tensor_file **out, struct error *err);

@@ -136,8 +136,8 @@ static void create_llama(struct model_bench *m) {
     struct error err = {0};
     struct backend *b = m->bench.backend;
     const struct recording_ops *ops = b->ops->recording;
-    if (llama_create(b, &m->model->config, &m->shard, m->weights, &m->limits, &m->llama, &err) !=
-            0 ||
+    if (llama_create(b, &m->model->config, &m->shard, m->weights, NULL, &m->limits, &m->llama,
+                     &err) != 0 ||
         (ops != NULL &&
          (ops->mark_create(b, &m->begin, &err) != 0 || ops->mark_create(b, &m->end, &err) != 0)))
         device_bench_fail("%s", err.message);

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ADAPTER_SLOT 1
+#define ADAPTER_PIECE 5000 /* bytes */
+
 static struct {
     const struct backend_ops *original;
     float *out; /* next row goes here; NULL: not needed */
@@ -111,6 +114,26 @@ struct rank_call {
     struct error error;
 };
 
+/* One of three slots, in pieces. */
+static int load_adapter(const struct golden_run *run, struct golden_rank *rank, struct error *err) {
+    struct lora_rows rows = {0};
+    if (run->adapter == NULL)
+        return 0;
+    if (lora_slots_create(rank->backend, &run->model->config, &rank->shard, &run->lora_shape,
+                          &rank->lora, err) != 0)
+        return -1;
+    while (lora_rows_next(&run->model->config, &run->lora_shape, ADAPTER_PIECE, &rows)) {
+        void *data = malloc(lora_rows_bytes(&run->model->config, &run->lora_shape, &rows));
+        CHECK(data != NULL);
+        lora_adapter_copy(run->adapter, &rows, data);
+        int status = lora_slots_write(rank->lora, ADAPTER_SLOT, &rows, data, err);
+        free(data);
+        if (status != 0)
+            return -1;
+    }
+    return rank->backend->ops->synchronize(rank->backend, err);
+}
+
 static void *load_rank(void *argument) {
     struct rank_call *call = argument;
     struct golden_rank *rank = call->rank;
@@ -122,8 +145,9 @@ static void *load_rank(void *argument) {
     call->status = -1;
     if (weights_load(rank->backend, model, &rank->shard, call->reader, &options, &rank->weights,
                      &call->error) == 0 &&
-        llama_create(rank->backend, &model->config, &rank->shard, rank->weights, &limits,
-                     &rank->llama, &call->error) == 0)
+        load_adapter(call->run, rank, &call->error) == 0 &&
+        llama_create(rank->backend, &model->config, &rank->shard, rank->weights, rank->lora,
+                     &limits, &rank->llama, &call->error) == 0)
         call->status = init_cache(rank, &model->config, call->run->kv_type, &call->error);
     return NULL;
 }
@@ -194,6 +218,13 @@ static int init_parts(struct golden_run *run, const char *model_path,
             open_backend(run, i, device, err) != 0)
             return -1;
     watch(run);
+    if (device->adapter != NULL) {
+        run->lora_shape = (struct lora_shape){
+            .num_slots = 3, .max_rank = LORA_MAX_RANK, .dtype = run->backend->activation_dtype};
+        if (lora_adapter_open(device->adapter, run->model, &run->lora_shape, &run->adapter, err) !=
+            0)
+            return -1;
+    }
     return load(run, err);
 }
 
@@ -215,12 +246,14 @@ void golden_run_finish(struct golden_run *run) {
             continue;
         rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
         llama_destroy(rank->llama);
+        lora_slots_destroy(rank->lora);
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);
     }
     for (int32_t stage = 0; stage < GOLDEN_MAX_RANKS; stage++)
         backend_group_destroy(run->groups[stage]);
     backend_pipeline_destroy(run->pipeline);
+    lora_adapter_close(run->adapter);
     model_close(run->model);
     *run = (struct golden_run){0};
 }
@@ -274,7 +307,8 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
     step->query_start[step->num_seqs] = step->num_tokens;
 }
 
-static struct batch batch_of(const struct step *step) {
+static struct batch batch_of(const struct golden_run *run, const struct step *step) {
+    static const int32_t adapter_slots[2] = {ADAPTER_SLOT, -1};
     return (struct batch){
         .inputs = {.num_tokens = step->num_tokens,
                    .num_seqs = step->num_seqs,
@@ -284,7 +318,8 @@ static struct batch batch_of(const struct step *step) {
                    .slot_mapping = step->slots,
                    .query_start = step->query_start,
                    .context_lens = step->context_lens,
-                   .block_tables = step->block_tables},
+                   .block_tables = step->block_tables,
+                   .adapter_slots = run->adapter != NULL ? adapter_slots : NULL},
         .num_sample_rows = step->num_tokens,
         .logit_rows = step->logit_rows,
         .sample_rows = step->sample_rows,
@@ -293,7 +328,7 @@ static struct batch batch_of(const struct step *step) {
 
 static void forward(struct golden_run *run, const struct step *step, float *out_logits,
                     int32_t num_wanted, struct sample_output *out) {
-    const struct batch batch = batch_of(step);
+    const struct batch batch = batch_of(run, step);
     struct step_result result = {.rows = out};
     const struct rank_call call = {.batch = &batch, .result = &result};
     watched.original = run->original_ops;
@@ -334,7 +369,7 @@ void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
     append(&step, sequence, tokens, count);
     if (company != NULL)
         append(&step, company, tokens, num_company);
-    struct batch batch = batch_of(&step);
+    struct batch batch = batch_of(run, &step);
     batch.num_sample_rows = 0;
     batch.num_hidden_sums = 2;
     batch.hidden_spans = spans;

@@ -22,12 +22,14 @@ struct golden_device {
     int32_t num_ranks;    /* that compute each layer together; 0: one */
     int32_t num_stages;   /* of so many ranks each, that the layers are divided among; 0: one */
     enum kv_type kv_type; /* where the backend takes it; else its first */
+    const char *adapter;  /* of the first sequence of a step, path; NULL: none */
 };
 
 struct golden_rank {
     struct backend *backend;
     struct model_shard shard;
     struct weights *weights;
+    struct lora_slots *lora;
     struct llama *llama;
     struct kv_cache cache;
 };
@@ -36,6 +38,8 @@ struct golden_run {
     struct model *model;
     int32_t num_ranks; /* of all stages */
     enum kv_type kv_type;
+    struct lora_shape lora_shape;
+    struct lora_adapter *adapter;
     struct backend_group *groups[GOLDEN_MAX_RANKS]; /* by stage */
     struct backend_pipeline *pipeline;
     struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */

@@ -1,6 +1,9 @@
 /* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS[xSTAGES]] [kv-int8|kv-fp8]
  * test_golden FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [kv-int8|kv-fp8]
  *
+ * NAME may be MODEL+ADAPTER: with a PEFT folder or a GGUF file of FOLDER/../adapters, and its
+ * golden.
+ *
  * One small model on one backend against Transformers, and against itself however the prompt is cut
  * into steps. NAME is that of a GGUF file, or of a Hugging Face folder with "/" behind it; what is
  * in such a folder is in a GGUF file too, and only compared with Transformers. A device that rounds
@@ -34,6 +37,7 @@ struct golden {
 
 struct fixture {
     const char *folder, *name;
+    const char *adapter; /* in the name; NULL: none */
     struct golden_device device;
     double tolerance;  /* of a row, |ours - theirs| / |theirs| */
     double row_error;  /* the prompt's largest */
@@ -173,8 +177,24 @@ static double largest_row_error(const struct fixture *f, const float *logits,
     return worst;
 }
 
+/* Length of the model's part of the name. */
+static int model_length(const struct fixture *f) {
+    return (int)strcspn(f->name, "+");
+}
+
 static bool is_hf_folder(const struct fixture *f) {
-    return f->name[strlen(f->name) - 1] == '/';
+    return f->name[model_length(f) - 1] == '/';
+}
+
+/* FOLDER/NAME.golden, or that of the adapter. */
+static void write_golden_path(const struct fixture *f, char *out, size_t capacity) {
+    const char *kind = rounds_activations(f) ? "a8.golden" : "golden";
+    int stem = model_length(f) - is_hf_folder(f);
+    if (f->adapter == NULL)
+        snprintf(out, capacity, "%s/%.*s.%s", f->folder, stem, f->name, kind);
+    else
+        snprintf(out, capacity, "%s/../adapters/%.*s.%s", f->folder, (int)strcspn(f->adapter, "."),
+                 f->adapter, kind);
 }
 
 static size_t free_bytes(const struct fixture *f) {
@@ -187,7 +207,13 @@ static int setup(void **state) {
     struct fixture *f = *state;
     char path[4096];
     struct error err = {0};
-    snprintf(path, sizeof(path), "%s/%s%s", f->folder, f->name, is_hf_folder(f) ? "" : ".gguf");
+    char adapter[4096];
+    snprintf(path, sizeof(path), "%s/%.*s%s", f->folder, model_length(f), f->name,
+             is_hf_folder(f) ? "" : ".gguf");
+    f->adapter = strchr(f->name, '+') != NULL ? strchr(f->name, '+') + 1 : NULL;
+    snprintf(adapter, sizeof(adapter), "%s/../adapters/%s", f->folder,
+             f->adapter != NULL ? f->adapter : "");
+    f->device.adapter = f->adapter != NULL ? adapter : NULL;
     if (golden_run_init(&f->run, path, &f->device, &err) != 0) {
         print_error("%s\n", err.message);
         if (is_absent(f, &err))
@@ -197,9 +223,7 @@ static int setup(void **state) {
     f->free_bytes = free_bytes(f);
     f->tolerance = choose_tolerance(f);
     f->exact = is_cpu(f) || f->device.batch_invariant;
-    const char *kind = rounds_activations(f) ? "a8.golden" : "golden";
-    int stem = (int)strlen(f->name) - is_hf_folder(f);
-    snprintf(path, sizeof(path), "%s/%.*s.%s", f->folder, stem, f->name, kind);
+    write_golden_path(f, path, sizeof(path));
     read_golden(path, &f->golden);
     f->logits = malloc(logits_bytes(&f->golden));
     struct golden_sequence sequence = straight;

@@ -68,8 +68,8 @@ static void open_run(struct run *run) {
     if (run->backend == NULL ||
         weights_load_alone(run->backend, run->model, &run->shard, &weights, &run->weights, &err) !=
             0 ||
-        llama_create(run->backend, model, &run->shard, run->weights, &run->limits, &run->llama,
-                     &err) != 0)
+        llama_create(run->backend, model, &run->shard, run->weights, NULL, &run->limits,
+                     &run->llama, &err) != 0)
         fail_msg("%s", err.message);
     run->cache.layout = (struct kv_layout){.num_layers = model->num_layers,
                                            .num_kv_heads = model->num_kv_heads,

@@ -99,8 +99,8 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
     if (model_shard_init(&image->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0 ||
         weights_load_alone(run->backend, &image->model, &run->shard, &options, &run->weights,
                            &err) != 0 ||
-        llama_create(run->backend, config, &run->shard, run->weights, &limits, &run->llama, &err) !=
-            0 ||
+        llama_create(run->backend, config, &run->shard, run->weights, NULL, &limits, &run->llama,
+                     &err) != 0 ||
         run->ops.buffer_alloc(run->backend, cache_bytes, &run->cache.buffer, &err) != 0)
         fail_msg("%s", err.message);
     return true;
@@ -154,7 +154,7 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
 static void assert_memory(const struct model_image *image, const struct run *run) {
     const struct weights_options options = options_of(run);
     assert_int_equal(llama_workspace_bytes(run->llama),
-                     llama_workspace_needed(&image->model.config, &run->shard,
+                     llama_workspace_needed(&image->model.config, &run->shard, NULL,
                                             run->backend->activation_dtype, head_rows_step,
                                             &limits));
     assert_int_equal(run->weights->bytes, weights_needed(&image->model, &run->shard, &options,
