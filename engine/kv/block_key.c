@@ -1,4 +1,4 @@
-/* Hashes the bytes of the two structs below, which have no padding. */
+/* Hashes the bytes of the structs below, which have no padding. */
 #include "engine/kv/block_key.h"
 
 #include "config/base/check.h"
@@ -14,6 +14,11 @@ struct root_content {
     struct block_key salt;
     uint64_t salt_bytes;
     int64_t tenant;
+};
+
+struct adapter_content {
+    struct block_key root;
+    struct block_key digest;
 };
 
 struct next_content {
@@ -45,6 +50,14 @@ struct block_key block_key_root(const struct block_key_secret *secret, int32_t t
                                 const void *salt, size_t salt_bytes) {
     struct root_content content = {
         .salt = hash_bytes(secret, salt, salt_bytes), .salt_bytes = salt_bytes, .tenant = tenant};
+    return hash_bytes(secret, &content, sizeof(content));
+}
+
+struct block_key block_key_root_of_adapter(const struct block_key_secret *secret,
+                                           const struct block_key *root, const void *digest,
+                                           size_t digest_bytes) {
+    const struct adapter_content content = {.root = *root,
+                                            .digest = hash_bytes(secret, digest, digest_bytes)};
     return hash_bytes(secret, &content, sizeof(content));
 }
 

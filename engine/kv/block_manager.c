@@ -271,6 +271,7 @@ static struct block_content next_content(const struct block_manager *manager,
         .is_first = table->num_keyed == 0,
         .is_private = manager->config.num_tenants > 1 ||
                       !block_key_equal(&table->root, &manager->public_root),
+        .adapter = table->adapter,
         .tokens = tokens};
 }
 

@@ -22,6 +22,7 @@ struct block_table {
     /* The chain of its full blocks' keys, as far as computed. */
     int32_t tenant;
     struct block_key root;
+    struct block_adapter adapter; /* of the root, for events; set after block_table_init */
     int32_t num_keyed;
     bool keyed_ahead;     /* also for blocks that were not published yet */
     struct block_key key; /* of block num_keyed - 1; the root while that is 0 */

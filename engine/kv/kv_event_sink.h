@@ -16,7 +16,8 @@ struct stored_block {
     bool is_first;             /* first of its history: `previous` is the root */
     bool is_private; /* not found by everybody's prompts: it belongs to one of several tenants, or
                         is salted */
-    const int32_t *tokens; /* [block_size] */
+    struct block_adapter adapter; /* that computed it */
+    const int32_t *tokens;        /* [block_size] */
 };
 
 struct kv_event_sink {

@@ -104,6 +104,7 @@ static void tell_stored(const struct prefix_cache *cache, const struct block_con
                                        .previous = content->previous,
                                        .is_first = content->is_first,
                                        .is_private = content->is_private,
+                                       .adapter = content->adapter,
                                        .tokens = content->tokens};
     if (cache->events != NULL)
         cache->events->stored(cache->events->context, &block);

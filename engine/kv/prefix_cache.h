@@ -19,7 +19,8 @@ struct block_content {
     bool is_first;   /* first of its history: `previous` is the root */
     bool is_private; /* not found by everybody's prompts: it belongs to one of several tenants, or
                         is salted */
-    const int32_t *tokens; /* [block_size] */
+    struct block_adapter adapter; /* for events: the key depends on it */
+    const int32_t *tokens;        /* [block_size] */
 };
 
 struct prefix_cache {

@@ -39,6 +39,7 @@ static int init_tables(struct sequence_group *group, const struct group_shape *s
     struct sequence *first = next_without_table(group);
     if (block_table_init(&first->table, max_blocks, request->tenant, &shape->root) != 0)
         return -1;
+    first->table.adapter = shape->adapter;
     group->num_tables = 1;
     while (request->params.beam_width > group->num_tables)
         if (sequence_group_add_table(group) != 0)
@@ -141,6 +142,7 @@ int sequence_group_add_table(struct sequence_group *group) {
         group->first_without_table = sequence->choice;
         return -1;
     }
+    sequence->table.adapter = like->adapter;
     group->num_tables++;
     return 0;
 }

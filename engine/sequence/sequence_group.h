@@ -66,7 +66,8 @@ struct sequence_group {
 
 struct group_shape {
     const struct serving_limits *limits;
-    struct block_key root;     /* of the request's prefixes */
+    struct block_key root; /* of the request's prefixes */
+    struct block_adapter adapter;
     const int32_t *end_tokens; /* the model's, for beam search; [num_end_tokens] */
     int32_t num_end_tokens;
 };

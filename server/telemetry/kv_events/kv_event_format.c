@@ -1,4 +1,5 @@
-/* Headers and events are multiples of 8 bytes, tokens of 4, so that tokens can be read in place. */
+/* Headers and events are multiples of 4 bytes, and so are tokens and padded names after them, so
+ * that tokens can be read in place. */
 #include "server/telemetry/kv_events/kv_event_format.h"
 
 #include "config/base/check.h"
@@ -20,11 +21,23 @@ static size_t token_bytes(const struct kv_event *event, int32_t block_size) {
     return event->kind == KV_EVENT_STORED ? (size_t)block_size * sizeof(int32_t) : 0;
 }
 
+/* With its NUL. */
+static size_t name_bytes(const struct kv_event *event) {
+    bool has_name = event->kind == KV_EVENT_STORED && event->adapter.name != NULL;
+    return has_name ? strlen(event->adapter.name) + 1 : 0;
+}
+
+static size_t padding_after(size_t bytes) {
+    return (sizeof(int32_t) - bytes % sizeof(int32_t)) % sizeof(int32_t);
+}
+
 void kv_event_batch_add(struct byte_buffer *buffer, const struct kv_event *event,
                         const int32_t *tokens, int32_t block_size) {
     byte_buffer_append(buffer, event, sizeof(*event));
     if (tokens != NULL)
         byte_buffer_append(buffer, tokens, token_bytes(event, block_size));
+    byte_buffer_append(buffer, event->adapter.name, name_bytes(event));
+    byte_buffer_append(buffer, "\0\0\0", padding_after(name_bytes(event)));
 }
 
 bool kv_event_batch_is_empty(const struct byte_buffer *buffer) {
@@ -54,6 +67,9 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
     const char *tokens = iterator->at + sizeof(*out);
     *out_tokens = out->kind == KV_EVENT_STORED ? (const void *)tokens : NULL;
     iterator->at = tokens + token_bytes(out, iterator->block_size);
+    if (out->adapter.name != NULL)
+        out->adapter.name = iterator->at;
+    iterator->at += name_bytes(out) + padding_after(name_bytes(out));
     CHECK(iterator->at <= iterator->end);
     return true;
 }
@@ -75,7 +91,8 @@ static bool continues(const struct kv_event *last, const struct kv_event *next) 
     if (next->kind != last->kind || next->kind == KV_EVENT_CLEARED)
         return false;
     return next->kind == KV_EVENT_REMOVED ||
-           (!next->is_first && block_key_equal(&next->previous, &last->key));
+           (!next->is_first && next->adapter.id == last->adapter.id &&
+            block_key_equal(&next->previous, &last->key));
 }
 
 /* Advances the iterator past the run. Returns false at the end. */
@@ -106,6 +123,24 @@ static void write_text(msgpack_packer *out, const char *text) {
 static void write_nil_member(msgpack_packer *out, const char *name) {
     write_text(out, name);
     msgpack_pack_nil(out);
+}
+
+static void write_adapter_id(msgpack_packer *out, const struct block_adapter *adapter) {
+    if (adapter->name == NULL) {
+        write_nil_member(out, "lora_id");
+        return;
+    }
+    write_text(out, "lora_id");
+    msgpack_pack_int32(out, adapter->id);
+}
+
+static void write_adapter_name(msgpack_packer *out, const struct block_adapter *adapter) {
+    if (adapter->name == NULL) {
+        write_nil_member(out, "lora_name");
+        return;
+    }
+    write_text(out, "lora_name");
+    write_text(out, adapter->name);
 }
 
 static void write_hashes(msgpack_packer *out, const struct run *run) {
@@ -169,9 +204,9 @@ static void write_stored(msgpack_packer *out, const struct run *run) {
     write_tokens(out, run);
     write_text(out, "block_size");
     msgpack_pack_int32(out, run->events.block_size);
-    write_nil_member(out, "lora_id");
+    write_adapter_id(out, &run->first.adapter);
     write_medium(out);
-    write_nil_member(out, "lora_name");
+    write_adapter_name(out, &run->first.adapter);
     if (has_extra_keys)
         write_extra_keys(out, run);
 }

@@ -20,9 +20,10 @@ enum kv_event_kind { KV_EVENT_STORED, KV_EVENT_REMOVED, KV_EVENT_CLEARED };
 
 struct kv_event {
     enum kv_event_kind kind;
-    bool is_first, is_private; /* of a stored block, see struct stored_block */
-    struct block_key key;      /* except for KV_EVENT_CLEARED */
-    struct block_key previous; /* of a stored block: its predecessor's key, or the root */
+    bool is_first, is_private;    /* of a stored block, see struct stored_block */
+    struct block_key key;         /* except for KV_EVENT_CLEARED */
+    struct block_key previous;    /* of a stored block: its predecessor's key, or the root */
+    struct block_adapter adapter; /* of a stored block; read, its name lies in the batch */
 };
 
 struct kv_event_batch {
@@ -69,7 +70,8 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
  *                     block_hashes: [uint64], of a run of blocks, each the next one's predecessor;
  *                     parent_block_hash: uint64 of the block before the run, nil: there is none;
  *                     token_ids: [int], block_size for each block of the run;
- *                     block_size: int; lora_id: nil; medium: "GPU"; lora_name: nil;
+ *                     block_size: int; lora_id: int, nil: no adapter; medium: "GPU";
+ *                     lora_name: str, nil: no adapter;
  *                     extra_keys: [[str] for the first block, nil for each other], only where a run
  *                     begins a history that not everybody's prompts find}
  *   BlockRemoved     {type: "BlockRemoved", block_hashes: [uint64], medium: "GPU"}
@@ -83,9 +85,13 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
  * backend says so too). A block swapped out to host memory is not found by another prompt's prefix,
  * so only this tier is ever published.
  *
- * extra_keys: a history with a cache_salt, or of one of several API keys, is found only by prompts
- * with the same salt and key. vLLM publishes the salt; here it is a keyed digest, 32 hexadecimal
- * digits, of the salt and the API key's number, which reveals neither. */
+ * lora_id counts the adapters that were loaded since the start, from 1; lora_name is the adapter's
+ * name.
+ *
+ * extra_keys: a history with a cache_salt, of an adapter, or of one of several API keys, is found
+ * only by prompts with the same salt, adapter and key. vLLM publishes salt and name; here it is a
+ * keyed digest, 32 hexadecimal digits, of the salt, the adapter's digest and the API key's number,
+ * which reveals none of them. */
 
 /* Appends the batch whose events the iterator has yet to read. */
 void kv_event_format(const struct kv_event_batch *batch, struct kv_event_iterator events,

@@ -50,6 +50,7 @@ static void note_stored(void *context, const struct stored_block *block) {
     const struct kv_event event = {.kind = KV_EVENT_STORED,
                                    .is_first = block->is_first,
                                    .is_private = block->is_private,
+                                   .adapter = block->adapter,
                                    .key = block->key,
                                    .previous = block->previous};
     add(context, &event, block->tokens);

@@ -46,6 +46,19 @@ static void test_a_root_is_its_tenant_and_its_salt(void **state) {
     assert_differ(block_key_root(&secret, 0, "\0", 1), block_key_root(&secret, 0, "", 0));
 }
 
+static void test_an_adapter_has_roots_of_its_own(void **state) {
+    struct block_key_secret secret = fixed_secret(1), other_secret = fixed_secret(2);
+    struct block_key root = block_key_root(&secret, 0, NULL, 0);
+    struct block_key salted = block_key_root(&secret, 0, "ab", 2);
+    struct block_key adapted = block_key_root_of_adapter(&secret, &root, "0123456789abcdef", 16);
+    assert_same(adapted, block_key_root_of_adapter(&secret, &root, "0123456789abcdef", 16));
+    assert_differ(adapted, root);
+    assert_differ(adapted, block_key_root_of_adapter(&secret, &root, "0123456789abcdeF", 16));
+    assert_differ(adapted, block_key_root_of_adapter(&secret, &salted, "0123456789abcdef", 16));
+    assert_differ(adapted, block_key_root_of_adapter(&other_secret, &root, "0123456789abcdef", 16));
+    assert_differ(adapted, block_key_root(&secret, 0, "0123456789abcdef", 16));
+}
+
 static void test_a_key_is_its_history_and_its_tokens(void **state) {
     struct block_key_secret secret = fixed_secret(1);
     struct block_key root = block_key_root(&secret, 0, NULL, 0);
@@ -83,6 +96,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_takes_both_halves),
         cmocka_unit_test(test_a_root_is_its_tenant_and_its_salt),
+        cmocka_unit_test(test_an_adapter_has_roots_of_its_own),
         cmocka_unit_test(test_a_key_is_its_history_and_its_tokens),
         cmocka_unit_test(test_the_secret_decides),
         cmocka_unit_test(test_two_secrets_differ),

@@ -61,10 +61,11 @@ static void assert_written(const struct kv_event *events, int count, const char 
     byte_buffer_finish(&out);
 }
 
-#define STORED(hashes, parent, tokens, more)                                                       \
+#define STORED_BY(hashes, parent, tokens, id, name, more)                                          \
     "{\"type\"=>\"BlockStored\", \"block_hashes\"=>[" hashes "], \"parent_block_hash\"=>" parent   \
-    ", \"token_ids\"=>[" tokens "], \"block_size\"=>2, \"lora_id\"=>nil, \"medium\"=>\"GPU\", "    \
-    "\"lora_name\"=>nil" more "}"
+    ", \"token_ids\"=>[" tokens "], \"block_size\"=>2, \"lora_id\"=>" id                           \
+    ", \"medium\"=>\"GPU\", \"lora_name\"=>" name more "}"
+#define STORED(hashes, parent, tokens, more) STORED_BY(hashes, parent, tokens, "nil", "nil", more)
 #define REMOVED(hashes)                                                                            \
     "{\"type\"=>\"BlockRemoved\", \"block_hashes\"=>[" hashes "], \"medium\"=>\"GPU\"}"
 #define CLEARED "{\"type\"=>\"AllBlocksCleared\"}"
@@ -107,6 +108,21 @@ static void a_private_history_has_an_extra_key(void **state) {
                        "nil]") ", " REMOVED("1") ", " STORED("14", "13", "300, 301", "") "], 0]");
 }
 
+/* Names of any length, next to tokens that are read in place. */
+static void a_block_of_an_adapter_names_it(void **state) {
+    struct kv_event events[] = {stored(12, 11), stored(13, 12), stored(14, 13), stored(15, 14),
+                                removed(12)};
+    events[0].adapter = events[1].adapter = (struct block_adapter){3, "sql"};
+    events[2].adapter = (struct block_adapter){4, "a"};
+    assert_written(
+        events, 5,
+        "[1.500000, [" STORED_BY("12, 13", "11", "0, 1, 100, 101", "3", "\"sql\"",
+                                 "") ", " STORED_BY("14", "13", "200, 201", "4", "\"a\"",
+                                                    "") ", " STORED("15", "14", "300, 301",
+                                                                    "") ", " REMOVED("12"
+                                                                                     "") "], 0]");
+}
+
 static void removed_blocks_are_one_event_and_order_stays(void **state) {
     const struct kv_event events[] = {removed(3), removed(2), cleared, cleared, removed(9)};
     assert_written(events, 5,
@@ -146,6 +162,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_follow_begins_another_event),
         cmocka_unit_test(a_predecessor_is_compared_whole),
         cmocka_unit_test(a_private_history_has_an_extra_key),
+        cmocka_unit_test(a_block_of_an_adapter_names_it),
         cmocka_unit_test(removed_blocks_are_one_event_and_order_stays),
         cmocka_unit_test(numbers_of_all_lengths),
         cmocka_unit_test(a_batch_knows_whether_it_is_empty),
