@@ -88,10 +88,22 @@ static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
     return deadline_ns == 0 ? other_ns : min_int64(deadline_ns, other_ns);
 }
 
-/* Sleeps until there is something to do, unless `runnable`. Takes the inbox, and
- * whether the cache is to be flushed before. Returns false when the thread is to end. */
-static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
-                          bool *out_flush) {
+/* Under the lock. A slot whose adapter has gone is free again. */
+static void take_adapters(struct engine *engine, struct engine_inbox *out) {
+    const struct adapter_slots *slots = &engine->core.adapters;
+    for (int32_t i = 0; i < slots->shape.num_slots; i++) {
+        struct adapter *adapter = engine->adapters[i];
+        const struct adapter_slot *slot = &slots->slots[i];
+        if (adapter == NULL)
+            continue;
+        out->loads[i] = slot->adapter == NULL ? adapter : NULL;
+        out->unloads[i] = atomic_load(&adapter->state) == ADAPTER_UNLOADING && !slot->is_unloading;
+    }
+}
+
+/* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false when the
+ * thread is to end. */
+static bool wait_for_work(struct engine *engine, bool runnable, struct engine_inbox *out) {
     bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
@@ -110,11 +122,12 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     }
     engine->awaits_others = false;
     engine->wake_requested = false;
-    *out_flush = engine->flush_requested;
+    out->flushes = engine->flush_requested;
     engine->flush_requested = false;
-    *out_inbox = request_list_take(&engine->inbox);
-    engine->busy = engine->busy || out_inbox->first != NULL;
-    if (out_inbox->first != NULL)
+    take_adapters(engine, out);
+    out->requests = request_list_take(&engine->inbox);
+    engine->busy = engine->busy || out->requests.first != NULL;
+    if (out->requests.first != NULL)
         engine->idle_since_ns = 0;
     bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
@@ -128,13 +141,36 @@ static void begin_recording(struct engine *engine) {
         recorder_begin(recorder, &engine->core);
 }
 
-static void add_requests(struct engine *engine, struct request_list *inbox) {
+static void load_adapters(struct engine *engine, const struct engine_inbox *inbox) {
+    for (int32_t i = 0; i < engine->core.adapters.shape.num_slots; i++) {
+        if (inbox->loads[i] == NULL)
+            continue;
+        recorder_load(engine->config.recorder, i, inbox->loads[i], false);
+        engine_core_load_adapter(&engine->core, i, inbox->loads[i], false);
+    }
+}
+
+static void unload_adapters(struct engine *engine, const struct engine_inbox *inbox) {
+    for (int32_t i = 0; i < engine->core.adapters.shape.num_slots; i++) {
+        if (!inbox->unloads[i])
+            continue;
+        recorder_unload(engine->config.recorder, i);
+        engine_core_unload_adapter(&engine->core, i);
+    }
+}
+
+/* Requests use adapters that were loaded before, and come before an adapter is unloaded. */
+static void take_in(struct engine *engine, struct engine_inbox *inbox) {
     struct request *request;
-    while ((request = request_list_pop(inbox)) != NULL) {
+    if (inbox->flushes)
+        engine_forget_prefixes(engine);
+    load_adapters(engine, inbox);
+    while ((request = request_list_pop(&inbox->requests)) != NULL) {
         recorder_add(engine->config.recorder, request);
         engine_core_add(&engine->core, request);
         request_unref(request);
     }
+    unload_adapters(engine, inbox);
 }
 
 /* --- The thread --- */
@@ -144,13 +180,10 @@ static void *engine_thread(void *argument) {
     pthread_setname_np(pthread_self(), "engine");
     bool continues = true, runnable = false;
     while (continues) {
-        struct request_list inbox;
-        bool flushes;
-        continues = wait_for_work(engine, runnable, &inbox, &flushes);
+        struct engine_inbox inbox = {0};
+        continues = wait_for_work(engine, runnable, &inbox);
         begin_recording(engine);
-        if (flushes)
-            engine_forget_prefixes(engine);
-        add_requests(engine, &inbox);
+        take_in(engine, &inbox);
         bool had_stalled = atomic_load(&engine->has_stalled);
         if (continues)
             runnable = engine_step(engine);
@@ -256,6 +289,8 @@ static void free_engine(struct engine *engine) {
     engine_end_kv_events(engine);
     mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);
+    for (int32_t i = 0; i < LORA_MAX_SLOTS; i++)
+        adapter_unref(engine->adapters[i]);
     pthread_cond_destroy(&engine->wake_up);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
@@ -298,6 +333,8 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_STOPPING;
     if (sleep_machine_refuses_requests(&engine->sleep))
         return SUBMIT_ASLEEP;
+    if (request->adapter != NULL && atomic_load(&request->adapter->state) != ADAPTER_READY)
+        return SUBMIT_NO_ADAPTER;
     const struct serving_limits *limits = engine->config.core.schedule.kv.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
     if (!kv_demand_fits(&demand, limits))
@@ -307,6 +344,8 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
     request_list_push(&engine->inbox, request_ref(request));
+    if (request->adapter != NULL)
+        atomic_fetch_add(&request->adapter->num_submitted, 1);
     CHECK(engine_take_sleep_event(engine, SLEEP_EVENT_SUBMIT));
     return SUBMIT_OK;
 }
@@ -365,6 +404,34 @@ void engine_flush_cache(struct engine *engine) {
     engine->flush_requested = true;
     engine->wake_requested = true;
     pthread_cond_signal(&engine->wake_up);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+int engine_load_adapter(struct engine *engine, struct adapter *adapter) {
+    const int32_t num_slots = engine->config.core.lora.num_slots;
+    CHECK(atomic_load(&adapter->state) == ADAPTER_NEW);
+    pthread_mutex_lock(&engine->lock);
+    int32_t slot = 0;
+    while (slot < num_slots && engine->adapters[slot] != NULL)
+        slot++;
+    if (slot < num_slots) {
+        engine->adapters[slot] = adapter_ref(adapter);
+        adapter->slot = slot;
+        atomic_store(&adapter->state, ADAPTER_LOADING);
+        engine->wake_requested = true;
+        engine_take_sleep_event(engine, SLEEP_EVENT_SUBMIT); /* refused if it was put to sleep */
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return slot < num_slots ? 0 : -1;
+}
+
+void engine_unload_adapter(struct engine *engine, struct adapter *adapter) {
+    pthread_mutex_lock(&engine->lock);
+    if (adapter_change(adapter, ADAPTER_LOADING, ADAPTER_UNLOADING) ||
+        adapter_change(adapter, ADAPTER_READY, ADAPTER_UNLOADING)) {
+        engine->wake_requested = true;
+        pthread_cond_signal(&engine->wake_up);
+    }
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -80,10 +80,12 @@ void engine_flush_cache(struct engine *engine);
 /* Any thread. Loads an adapter, which is ADAPTER_NEW and fits executor_config.lora, into a free
  * slot: each step writes a piece of it, so that none takes longer than a piece does, and steps
  * without tokens do if nothing runs. `wake` is called when it is ADAPTER_READY. Returns -1 when no
- * slot is free. A sleeping engine loads it when it is awake again. */
+ * slot is free. An engine that was put to sleep loads it when it is awake again; one that has
+ * fallen asleep by itself wakes up. Takes a reference on success. */
 int engine_load_adapter(struct engine *engine, struct adapter *adapter);
 /* Any thread. From now on no request with it is accepted; once those before have ended it is
- * ADAPTER_GONE, and `wake` is called. One that is loading becomes so at once. */
+ * ADAPTER_GONE, and `wake` is called. One that is loading becomes so at once. Nothing happens to
+ * others. A sleeping engine does it when it is awake again. */
 void engine_unload_adapter(struct engine *engine, struct adapter *adapter);
 
 /* Returns whether the engine can sleep. It cannot with ranks on other machines. */

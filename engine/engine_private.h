@@ -32,6 +32,9 @@ struct engine {
     uint64_t next_id;
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
+    /* With a slot each, references. The states LOADING and UNLOADING are set under the lock, and
+     * seen by the thread when it next takes the inbox. */
+    struct adapter *adapters[LORA_MAX_SLOTS];
     bool awaits_others; /* the thread sleeps until a stream is read, its timeout ends, or a mask is
                            found */
     bool accepting;
@@ -40,6 +43,14 @@ struct engine {
     bool busy;            /* the core has requests, or is being handed some */
     struct sleep_machine sleep;
     bool quitting;
+};
+
+/* What the thread takes from the front end at once. */
+struct engine_inbox {
+    struct request_list requests;
+    bool flushes;
+    struct adapter *loads[LORA_MAX_SLOTS]; /* by slot; NULL: none */
+    bool unloads[LORA_MAX_SLOTS];
 };
 
 /* Parts of the thread's loop, called by it without the lock. */

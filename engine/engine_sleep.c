@@ -35,8 +35,20 @@ void engine_end_kv_events(const struct engine *engine) {
         events->end_step(events->context);
 }
 
+/* Under the lock. */
+static void forget_gone_adapters(struct engine *engine) {
+    for (int32_t i = 0; i < engine->core.adapters.shape.num_slots; i++) {
+        struct adapter *adapter = engine->adapters[i];
+        if (adapter == NULL || atomic_load(&adapter->state) != ADAPTER_GONE)
+            continue;
+        engine->adapters[i] = NULL;
+        adapter_unref(adapter);
+    }
+}
+
 void engine_publish(struct engine *engine) {
-    const struct engine_core *core = &engine->core;
+    struct engine_core *core = &engine->core;
+    bool has_news = core->adapters.has_news;
     atomic_store(&engine->has_stalled, core->num_stalled > 0);
     pthread_mutex_lock(&engine->lock);
     engine->stats = core->stats;
@@ -49,7 +61,10 @@ void engine_publish(struct engine *engine) {
     struct request *request;
     while ((request = request_list_pop(&engine->ready_this_step)) != NULL)
         request_list_push(&engine->ready, request);
-    bool wakes = was_empty && engine->ready.first != NULL;
+    bool wakes = has_news || (was_empty && engine->ready.first != NULL);
+    if (has_news)
+        forget_gone_adapters(engine);
+    core->adapters.has_news = false;
     pthread_mutex_unlock(&engine->lock);
     if (wakes)
         engine->config.wake(engine->config.wake_context);
@@ -91,7 +106,7 @@ static bool is_due(struct engine *engine) {
     bool is_idle = is_idle_for_long(engine);
     pthread_mutex_lock(&engine->lock);
     bool is_requested = sleep_machine_rest(&engine->sleep) == ENGINE_FALLING_ASLEEP;
-    bool has_inbox = engine->inbox.first != NULL;
+    bool has_inbox = engine->inbox.first != NULL || engine->wake_requested;
     pthread_mutex_unlock(&engine->lock);
     return (is_requested || is_idle) && !has_inbox;
 }
@@ -110,7 +125,7 @@ static bool forget_blocks(struct engine *engine) {
 static bool begin_sleep(struct engine *engine) {
     bool is_idle = is_idle_for_long(engine);
     pthread_mutex_lock(&engine->lock);
-    bool begins = engine->inbox.first == NULL &&
+    bool begins = engine->inbox.first == NULL && !engine->wake_requested &&
                   (engine_take_sleep_event(engine, SLEEP_EVENT_DRAINED) ||
                    (is_idle && engine_take_sleep_event(engine, SLEEP_EVENT_IDLE)));
     pthread_mutex_unlock(&engine->lock);
@@ -169,6 +184,8 @@ static void take_memory(struct engine *engine) {
         inbox = request_list_take(&engine->inbox);
     pthread_mutex_unlock(&engine->lock);
     if (is_awake) {
+        recorder_rewrite(engine->config.recorder);
+        engine_core_rewrite_adapters(&engine->core);
         log_info("awake after %.0f ms", (double)waking_ns / (double)CLOCK_NS_PER_MS);
     } else {
         log_warning("cannot wake up: %s", err.message);

@@ -242,7 +242,9 @@ static void add_entry(struct batch_builder *builder, struct step *step,
         add_token(builder, step, entry, i);
     step->arena.query_start[index + 1] = counts->num_tokens;
     step->arena.context_lens[index] = entry->begin + entry->num_tokens;
-    step->arena.adapter_slots[index] = -1;
+    const struct adapter *adapter = entry->sequence->request->adapter;
+    step->arena.adapter_slots[index] = adapter != NULL ? adapter->slot : -1;
+    counts->has_adapters |= adapter != NULL;
     add_hidden_sum(builder, step, entry);
     add_table(step, &entry->sequence->table, index);
     if (entry->samples && entry->sequence->in_flight.num_samples > 0)

@@ -33,9 +33,8 @@ static size_t rows_bytes(const struct serving_limits *limits) {
     return (size_t)serving_limits_max_sample_rows(limits) * sizeof(struct step_row);
 }
 
-size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer) {
-    const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
-    return step_memory_bytes(&capacity) + entries_bytes(limits) + rows_bytes(limits);
+size_t step_bytes(const struct serving_limits *limits, const struct batch_capacity *capacity) {
+    return step_memory_bytes(capacity) + entries_bytes(limits) + rows_bytes(limits);
 }
 
 static void *alloc_memory(const struct batch_capacity *capacity) {
@@ -44,19 +43,18 @@ static void *alloc_memory(const struct batch_capacity *capacity) {
 }
 
 int step_init(struct step *step, const struct serving_limits *limits,
-              const struct tokenizer *tokenizer, void *memory) {
-    const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
+              const struct batch_capacity *capacity, void *memory) {
     *step = (struct step){
         .plan = {.entries = malloc(entries_bytes(limits))},
         .rows = malloc(rows_bytes(limits)),
-        .owned = memory == NULL ? alloc_memory(&capacity) : NULL,
+        .owned = memory == NULL ? alloc_memory(capacity) : NULL,
     };
     memory = memory == NULL ? step->owned : memory;
     if (step->plan.entries == NULL || step->rows == NULL || memory == NULL) {
         step_finish(step);
         return -1;
     }
-    step_memory_bind(&capacity, memory, &step->arena, &step->result);
+    step_memory_bind(capacity, memory, &step->arena, &step->result);
     *step->arena.counts = (struct batch_counts){0};
     logprob_lists_init(&step->lists, limits, step->arena.listed_tokens);
     return 0;

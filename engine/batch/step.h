@@ -51,17 +51,17 @@ struct step {
     struct step_times times;
 };
 
-/* The limits outlive the step. memory holds the batch and the result: step_memory_bytes of its
- * capacity, aligned to 64 bytes, and outlives the step. NULL: the step allocates it. Returns -1
- * when memory is short. */
+/* The limits outlive the step. capacity: step_batch_capacity, and what adapters need. memory holds
+ * the batch and the result: step_memory_bytes of the capacity, aligned to 64 bytes, and outlives
+ * the step. NULL: the step allocates it. Returns -1 when memory is short. */
 int step_init(struct step *step, const struct serving_limits *limits,
-              const struct tokenizer *tokenizer, void *memory);
+              const struct batch_capacity *capacity, void *memory);
 /* Returns the bytes that step_init allocates when memory is NULL. */
-size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
+size_t step_bytes(const struct serving_limits *limits, const struct batch_capacity *capacity);
 void step_finish(struct step *step); /* accepts a zeroed one */
 
-/* Returns the capacity of the batch's arena. Whoever receives a copy of an arena needs it to bind
- * the batch. */
+/* Returns the capacity of the batch's arena, without adapters. Whoever receives a copy of an arena
+ * needs it to bind the batch. */
 struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
                                           const struct tokenizer *tokenizer);
 

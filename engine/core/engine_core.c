@@ -31,14 +31,20 @@ int32_t engine_core_num_steps(const struct engine_core_config *config) {
     return config->async_scheduling ? EXECUTOR_MAX_STEPS : 1;
 }
 
+static struct batch_capacity capacity_of(const struct engine_core_config *config,
+                                         const struct tokenizer *tokenizer) {
+    struct batch_capacity capacity = step_batch_capacity(config->schedule.kv.limits, tokenizer);
+    adapter_slots_add_capacity(config->model, &config->lora, &capacity);
+    return capacity;
+}
+
 /* Uses the memory of an executor that provides its own for steps. */
 static int init_step(struct engine_core *core, struct step *step) {
-    const struct serving_limits *limits = core->config.schedule.kv.limits;
-    const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);
+    const struct batch_capacity capacity = capacity_of(&core->config, core->tokenizer);
     void *memory;
     if (core->executor->ops->step_memory(core->executor, &capacity, &memory) != 0)
         return -1;
-    return step_init(step, limits, core->tokenizer, memory);
+    return step_init(step, core->config.schedule.kv.limits, &capacity, memory);
 }
 
 static int init_steps(struct engine_core *core) {
@@ -58,10 +64,11 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
 size_t engine_core_bytes(const struct engine_core_config *config,
                          const struct tokenizer *tokenizer) {
     const struct scheduler_config scheduler = scheduler_config_of(config);
+    const struct batch_capacity capacity = capacity_of(config, tokenizer);
     return scheduler_bytes(&scheduler) + batch_builder_bytes(config->schedule.kv.limits) +
            step_output_bytes(config->schedule.kv.limits) +
            (size_t)engine_core_num_steps(config) *
-               step_bytes(config->schedule.kv.limits, tokenizer);
+               step_bytes(config->schedule.kv.limits, &capacity);
 }
 
 static struct speculation new_speculation(const struct engine_core *core) {
@@ -88,6 +95,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->timer = (struct step_timer){.clock = config->stopwatch, .context = config->context};
     if (core->config.has_signal == NULL)
         core->config.has_signal = ask_request;
+    adapter_slots_init(&core->adapters, config->model, &config->lora);
     engine_stats_init(&core->stats);
     core->stats.num_speculative_tokens = limits->num_speculative_tokens;
     if (init_steps(core) != 0 || scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
@@ -113,6 +121,7 @@ void engine_core_finish(struct engine_core *core) {
         sequence_group_destroy(group);
     }
     mask_jobs_stop(&core->mask_jobs);
+    adapter_slots_finish(&core->adapters);
     scheduler_finish(&core->scheduler);
     batch_builder_finish(&core->builder);
     step_output_finish(&core->output);
@@ -146,11 +155,19 @@ static void refuse(struct engine_core *core, struct request *request) {
 
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
     const struct engine_core_config *config = &core->config;
+    const struct block_key_secret *secret = &config->schedule.kv.secret;
+    const struct adapter *adapter = request->adapter;
     struct group_shape shape = {
         .limits = config->schedule.kv.limits,
-        .root = block_key_root(&config->schedule.kv.secret, request->tenant, request->cache_salt,
-                               request->cache_salt_bytes),
+        .root =
+            block_key_root(secret, request->tenant, request->cache_salt, request->cache_salt_bytes),
     };
+    if (adapter != NULL) {
+        shape.root = block_key_root_of_adapter(
+            secret, &shape.root, lora_adapter_digest(adapter->lora), CONTENT_HASH_BYTES);
+        shape.adapter =
+            (struct block_adapter){adapter_slots_id(&core->adapters, adapter), adapter->name};
+    }
     shape.end_tokens = tokenizer_eos_tokens(core->tokenizer, &shape.num_end_tokens);
     return sequence_group_create(request, &shape);
 }
@@ -183,6 +200,7 @@ void engine_core_add(struct engine_core *core, struct request *request) {
         return;
     }
     link_group(core, group);
+    adapter_slots_take(&core->adapters, request->adapter);
     scheduler_add(&core->scheduler, group);
     log_debug("request %llu: waits, %d tokens of prompt, %d sequence%s",
               (unsigned long long)request->id, request->num_prompt_tokens, group->num_sequences,
@@ -213,6 +231,12 @@ void engine_core_leave_queue(struct engine_core *core, struct sequence_group *gr
         queue_limits_leave(core->config.queue, group->request);
 }
 
+/* Until then steps in flight may use the adapter's slot. */
+static void destroy_group(struct engine_core *core, struct sequence_group *group) {
+    adapter_slots_release(&core->adapters, group->request->adapter);
+    sequence_group_destroy(group);
+}
+
 void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
     log_debug("request %llu: choice %d ends after %d tokens, %s",
@@ -234,13 +258,13 @@ void engine_core_close(struct engine_core *core, struct sequence *sequence) {
         scheduler_run_alone(&core->scheduler, NULL);
     unlink_group(core, group);
     if (group->num_in_flight == 0)
-        sequence_group_destroy(group);
+        destroy_group(core, group);
 }
 
 void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group) {
     CHECK(group->num_in_flight > 0);
     if (--group->num_in_flight == 0 && group->num_open == 0)
-        sequence_group_destroy(group);
+        destroy_group(core, group);
 }
 
 void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
@@ -283,11 +307,25 @@ void engine_core_flush_cache(struct engine_core *core) {
     scheduler_flush_cache(&core->scheduler);
 }
 
+void engine_core_load_adapter(struct engine_core *core, int32_t slot, struct adapter *adapter,
+                              bool is_ready) {
+    adapter_slots_load(&core->adapters, slot, adapter, is_ready);
+}
+
+void engine_core_unload_adapter(struct engine_core *core, int32_t slot) {
+    adapter_slots_unload(&core->adapters, slot);
+}
+
+void engine_core_rewrite_adapters(struct engine_core *core) {
+    adapter_slots_forget(&core->adapters);
+}
+
 bool engine_core_renew(struct engine_core *core) {
     bool is_sound = !core->failed && !core->is_lost && core->mask_jobs.num_running == 0;
     if (!is_sound || !engine_core_is_idle(core) || !scheduler_renew(&core->scheduler))
         return false;
     core->speculation = new_speculation(core);
+    adapter_slots_forget(&core->adapters);
     core->last_collected_ns = 0;
     core->has_suspects = false;
     core->num_losses = 0;

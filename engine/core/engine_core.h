@@ -6,6 +6,7 @@
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_H
 
 #include "engine/batch/batch_builder.h"
+#include "engine/core/adapter_slots.h"
 #include "engine/core/mask_workers.h"
 #include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
@@ -22,8 +23,10 @@ struct engine_core_config {
     /* What it refers to outlives the core, which does not end the steps of kv.events.
      * num_steps_abreast is not read, since it follows from the next two fields. */
     struct scheduler_config schedule;
-    int32_t num_stages;      /* of the executor (executor_info); 0 means 1 */
-    bool async_scheduling;   /* two steps in flight instead of one */
+    struct lora_shape lora;           /* room for adapters, as in executor_info */
+    const struct model_config *model; /* outlives the core; read only if there is room */
+    int32_t num_stages;               /* of the executor (executor_info); 0 means 1 */
+    bool async_scheduling;            /* two steps in flight instead of one */
     struct drafter *drafter; /* outlives the core, whose thread alone calls it; NULL: none. It
                                 proposes at most limits->num_speculative_tokens */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
@@ -63,6 +66,7 @@ struct engine_core {
     struct step_output output;
     struct speculation speculation;
     struct mask_jobs mask_jobs;
+    struct adapter_slots adapters;
     struct step steps[EXECUTOR_MAX_STEPS]; /* a ring of num_steps */
     int32_t num_steps;
     int32_t first_in_flight, num_in_flight; /* submitted and not yet committed */
@@ -94,6 +98,15 @@ size_t engine_core_bytes(const struct engine_core_config *config,
 /* Called after engine_core_abort, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 
+/* Gives a free slot to an adapter: the steps from now on write it, those that nothing else runs in
+ * included, and set its state (adapter_slots.h). */
+void engine_core_load_adapter(struct engine_core *core, int32_t slot, struct adapter *adapter,
+                              bool is_ready);
+/* Lets its requests end, then frees the slot; at once if there are none. */
+void engine_core_unload_adapter(struct engine_core *core, int32_t slot);
+/* Called when the executor has lost what it was given of the adapters: all are written again before
+ * anything else runs. */
+void engine_core_rewrite_adapters(struct engine_core *core);
 /* Takes its own reference. The request fits the limits (kv_demand.h), and ids increase from call to
  * call. Ends the request at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
@@ -108,8 +121,9 @@ bool engine_core_step(struct engine_core *core);
 /* Empties the prefix cache before the next step. */
 void engine_core_flush_cache(struct engine_core *core);
 /* Resets an idle core, so that what it does next depends only on what enters it next: it forgets
- * prefixes, and the costs of steps and shares. Counters continue. Returns false and changes nothing
- * while the core is not idle, once it has failed, or when memory is short. */
+ * prefixes, and the costs of steps and shares; adapters are written again. Counters continue.
+ * Returns false and changes nothing while the core is not idle, once it has failed, or when memory
+ * is short. */
 bool engine_core_renew(struct engine_core *core);
 /* Notes why a wait for the executor or a check of it failed; or that it hangs and was not woken. */
 void engine_core_note_failure(struct engine_core *core, const struct error *err);

@@ -18,6 +18,8 @@ void engine_core_note_failure(struct engine_core *core, const struct error *err)
     core->failed = !core->is_lost;
     if (core->failed)
         core->error = *err;
+    else
+        adapter_slots_forget(&core->adapters);
 }
 
 static void suspect(struct sequence_group *group) {

@@ -113,6 +113,23 @@ static void note_submitted(struct engine_core *core, const struct step_plan *pla
     }
 }
 
+/* What sequences need of the slots comes before anything that they could compute. */
+static void plan_step(struct engine_core *core, struct step_plan *plan) {
+    struct scheduler *scheduler = &core->scheduler;
+    bool must_write = adapter_slots_must_write(&core->adapters);
+    scheduler_run_alone(scheduler, must_write ? NULL : engine_core_find_suspect(core));
+    if (must_write)
+        *plan = (struct step_plan){.entries = plan->entries};
+    else
+        scheduler_plan(scheduler, plan);
+}
+
+/* Without tokens, adapters are written only while nothing runs, for which a step would wait. */
+static bool is_empty(const struct engine_core *core, const struct step_plan *plan) {
+    bool writes = core->num_in_flight == 0 && adapter_slots_have_writes(&core->adapters);
+    return plan->num_entries == 0 && !block_manager_has_moves(&core->scheduler.blocks) && !writes;
+}
+
 /* Returns false when there is nothing to run. */
 static bool submit_step(struct engine_core *core) {
     struct scheduler *scheduler = &core->scheduler;
@@ -121,15 +138,17 @@ static bool submit_step(struct engine_core *core) {
         return false;
     int64_t now_ns = core->config.clock(core->config.context);
     struct step *step = step_in_flight(core, core->num_in_flight);
-    scheduler_run_alone(scheduler, engine_core_find_suspect(core));
-    scheduler_plan(scheduler, &step->plan);
+    plan_step(core, &step->plan);
     step_timer_end(timer, STEP_PART_SCHEDULE, &timer->next);
-    if (step->plan.num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))
+    if (is_empty(core, &step->plan))
         return false;
     batch_builder_build(&core->builder, step, &scheduler->blocks);
+    adapter_slots_write(&core->adapters,
+                        step->plan.num_entries > 0 ? ADAPTER_STEP_BYTES : ADAPTER_IDLE_BYTES, step);
     step_timer_end(timer, STEP_PART_BUILD, &timer->next);
     note_submitted(core, &step->plan, now_ns);
     scheduler_submit(scheduler, &step->plan);
+    adapter_slots_submitted(&core->adapters);
     step->submitted_ns = now_ns;
     core->num_in_flight++;
     step_timer_end(timer, STEP_PART_SCHEDULE, &timer->next);
@@ -165,6 +184,7 @@ static struct step *collect_step(struct engine_core *core) {
         core->config.collected(core->config.context, step, &err);
     core->first_in_flight = (core->first_in_flight + 1) % core->num_steps;
     core->num_in_flight--;
+    adapter_slots_collected(&core->adapters, status == 0);
     scheduler_collect(&core->scheduler);
     return step;
 }
@@ -248,6 +268,7 @@ bool engine_core_step(struct engine_core *core) {
     if (!collects || core->is_lost || engine_core_is_idle(core))
         step_timer_stop(&core->timer);
     core_stats_gauges(&core->stats, &core->scheduler);
+    adapter_slots_count(&core->adapters, core->first_group);
     core->stats.is_restarting = core->is_lost;
     return collects || core->is_lost;
 }

@@ -209,6 +209,7 @@ size_t record_frame_bytes(const void *frame) {
 
 static bool is_kind(int byte) {
     return byte == RECORD_HEADER || byte == RECORD_REQUEST || byte == RECORD_FLUSH ||
+           byte == RECORD_LOAD || byte == RECORD_UNLOAD || byte == RECORD_REWRITE ||
            byte == RECORD_STEP;
 }
 

@@ -58,11 +58,17 @@ int record_input_finish(const struct record_input *in, const char *what, struct 
 
 #define RECORD_MAX_FRAME_BYTES ((size_t)64 << 20) /* of its values */
 #define RECORD_FRAME_EXTRA_BYTES 13               /* around its values */
+#define RECORD_MAX_NAME_BYTES 1024                /* of an adapter, with its NUL */
 
 enum record_kind {
     RECORD_HEADER = 'H',  /* record_header.h; the first frame, and no other */
     RECORD_REQUEST = 'R', /* record_request.h: added before the next step */
     RECORD_FLUSH = 'F',   /* the prefix cache was flushed before the next step */
+    /* An adapter was given a slot: bool: requests use it already; signed: slot; text: name; bytes:
+     * digest. */
+    RECORD_LOAD = 'L',
+    RECORD_UNLOAD = 'U',  /* signed: the slot of an adapter that was unloaded */
+    RECORD_REWRITE = 'W', /* all adapters are written again before anything else runs */
     RECORD_STEP = 'S',    /* a call of engine_core_step: what entered it, see record_mark */
 };
 

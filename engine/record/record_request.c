@@ -100,6 +100,7 @@ void record_request_write(const struct request *request, const struct grammar *l
     record_put_signed(out, request->weight);
     record_put_signed(out, request->tenant);
     record_put_bytes(out, request->cache_salt, request->cache_salt_bytes);
+    record_put_signed(out, request->adapter != NULL ? request->adapter->slot : -1);
     write_tokens(request->prompt, request->num_prompt_tokens, out);
     write_params(&request->params, last, out);
 }
@@ -379,6 +380,8 @@ static int create(struct request_parts *parts, const struct request *scope, stru
                          (unsigned long long)scope->id);
     }
     request_set_share(request, scope->share, scope->weight);
+    if (scope->adapter != NULL)
+        request_set_adapter(request, scope->adapter);
     request->id = scope->id;
     request->arrival_ns = scope->arrival_ns;
     request->deadline_ns = scope->deadline_ns;
@@ -394,6 +397,17 @@ static int create(struct request_parts *parts, const struct request *scope, stru
     return 0;
 }
 
+/* Returns the adapter of a slot; NULL: none. */
+static struct adapter *read_adapter(const struct request_parts *parts, struct record_input *in) {
+    int32_t num_slots = parts->header->core.lora.num_slots;
+    int32_t slot = record_get_int32(in, "adapter", -1, num_slots - 1);
+    if (slot < 0 || in->wrong != NULL)
+        return NULL;
+    if (parts->markers->adapters[slot] == NULL)
+        record_input_refuse(in, "adapter");
+    return parts->markers->adapters[slot];
+}
+
 static int read_parts(struct request_parts *parts, struct record_input *in, int32_t num_end_tokens,
                       struct request **out, struct error *err) {
     const struct record_header *header = parts->header;
@@ -406,6 +420,7 @@ static int read_parts(struct request_parts *parts, struct record_input *in, int3
     scope.weight = record_get_int32(in, "weight", 1, REQUEST_MAX_WEIGHT);
     scope.tenant = record_get_int32(in, "tenant", 0, INT32_MAX);
     struct text salt = record_get_bytes(in, "cache_salt", MAX_SALT_BYTES);
+    scope.adapter = read_adapter(parts, in);
     parts->prompt = read_tokens(parts, in, "prompt", 1, INT32_MAX / 2, &parts->num_prompt_tokens);
     read_params(parts, in);
     if (in->wrong == NULL)

@@ -5,13 +5,14 @@
 #include "engine/record/record_header.h"
 #include "engine/request/request.h"
 
-/* Markers of reasoning (thinking_budget.h) that were read from the recording; requests point to
- * them. */
+/* What requests that are read refer to: markers of reasoning (thinking_budget.h) that were read
+ * from the recording, and adapters. */
 #define RECORD_MAX_MARKERS 64
 struct record_markers {
     char *markers[RECORD_MAX_MARKERS];
     int32_t count;
-    struct grammar *grammar; /* of the last request that had one; a reference */
+    struct grammar *grammar;                  /* of the last request that had one; a reference */
+    struct adapter *adapters[LORA_MAX_SLOTS]; /* which the slots have now; the caller's */
 };
 void record_markers_finish(struct record_markers *markers);
 

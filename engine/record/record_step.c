@@ -75,6 +75,7 @@ void record_step_write(const struct step *step, enum error_code failure, int32_t
     record_put_signed(out, step->batch.swap_out.count);
     record_put_signed(out, step->batch.swap_in.count);
     record_put_signed(out, step->batch.copies.count);
+    record_put_signed(out, step->batch.num_adapter_writes);
     record_put_signed(out, step->plan.num_entries);
     for (int32_t i = 0; i < step->plan.num_entries; i++)
         write_entry(step, &step->plan.entries[i], hidden_size, scratch, out);
@@ -85,7 +86,7 @@ void record_step_write(const struct step *step, enum error_code failure, int32_t
 /* --- Reading --- */
 
 struct head {
-    int32_t num_swap_out, num_swap_in, num_copies, num_entries;
+    int32_t num_swap_out, num_swap_in, num_copies, num_adapter_writes, num_entries;
 };
 
 /* The tokens are left in the input. */
@@ -103,6 +104,7 @@ static struct head read_head(struct record_input *in) {
     struct head head = {.num_swap_out = get(in)};
     head.num_swap_in = get(in);
     head.num_copies = get(in);
+    head.num_adapter_writes = get(in);
     head.num_entries = record_get_count(in, "entries", INT32_MAX);
     return head;
 }
@@ -153,6 +155,11 @@ struct comparison {
 static bool explain_head(struct comparison *c, int32_t *out_num_entries) {
     struct head a = read_head(&c->recorded), b = read_head(&c->found);
     *out_num_entries = a.num_entries < b.num_entries ? a.num_entries : b.num_entries;
+    if (a.num_adapter_writes != b.num_adapter_writes) {
+        snprintf(c->out, c->capacity, "pieces of adapters written: recorded %d, found %d",
+                 a.num_adapter_writes, b.num_adapter_writes);
+        return true;
+    }
     if (a.num_swap_out == b.num_swap_out && a.num_swap_in == b.num_swap_in &&
         a.num_copies == b.num_copies)
         return false;

@@ -97,6 +97,13 @@ bool recorder_is_due(const struct recorder *recorder) {
            recorder->written >= recorder->config.max_bytes / 4 * 3;
 }
 
+/* Those that the core has already. */
+static void put_adapters(struct recorder *recorder, const struct adapter_slots *slots) {
+    for (int32_t i = 0; i < slots->shape.num_slots; i++)
+        if (slots->slots[i].adapter != NULL)
+            recorder_load(recorder, i, slots->slots[i].adapter, slots->slots[i].was_ready);
+}
+
 void recorder_begin(struct recorder *recorder, const struct engine_core *core) {
     if (!recorder_is_due(recorder))
         return;
@@ -109,6 +116,7 @@ void recorder_begin(struct recorder *recorder, const struct engine_core *core) {
     record_frame_begin(&recorder->frame, RECORD_HEADER);
     record_header_write(&recorder->header, &recorder->frame);
     put_frame(recorder, true);
+    put_adapters(recorder, &core->adapters);
 }
 
 void recorder_add(struct recorder *recorder, const struct request *request) {
@@ -121,10 +129,38 @@ void recorder_add(struct recorder *recorder, const struct request *request) {
         set_grammar(recorder, grammar_ref(request->params.grammar));
 }
 
-void recorder_flush(struct recorder *recorder) {
+static void put_empty_frame(struct recorder *recorder, enum record_kind kind) {
     if (!runs(recorder))
         return;
-    record_frame_begin(&recorder->frame, RECORD_FLUSH);
+    record_frame_begin(&recorder->frame, kind);
+    put_frame(recorder, false);
+}
+
+void recorder_flush(struct recorder *recorder) {
+    put_empty_frame(recorder, RECORD_FLUSH);
+}
+
+void recorder_rewrite(struct recorder *recorder) {
+    put_empty_frame(recorder, RECORD_REWRITE);
+}
+
+void recorder_load(struct recorder *recorder, int32_t slot, const struct adapter *adapter,
+                   bool is_ready) {
+    if (!runs(recorder))
+        return;
+    record_frame_begin(&recorder->frame, RECORD_LOAD);
+    record_put_bool(&recorder->frame, is_ready);
+    record_put_signed(&recorder->frame, slot);
+    record_put_text(&recorder->frame, adapter->name);
+    record_put_bytes(&recorder->frame, lora_adapter_digest(adapter->lora), CONTENT_HASH_BYTES);
+    put_frame(recorder, false);
+}
+
+void recorder_unload(struct recorder *recorder, int32_t slot) {
+    if (!runs(recorder))
+        return;
+    record_frame_begin(&recorder->frame, RECORD_UNLOAD);
+    record_put_signed(&recorder->frame, slot);
     put_frame(recorder, false);
 }
 

@@ -1,8 +1,8 @@
 /* Records what enters the core from outside, and what its steps computed, so that replay.h can run
- * them again: requests when they are added, and for each step the clock readings, the signals seen
- * (cancelled, not read), the jobs that found masks, the steps that were waited for, and lost ranks.
- * Everything else follows from these, because the core is deterministic
- * (engine/core/engine_core.h).
+ * them again: requests when they are added, adapters when they are loaded and unloaded, and for
+ * each step the clock readings, the signals seen (cancelled, not read), the jobs that found masks,
+ * the steps that were waited for, and lost ranks. Everything else follows from these, because the
+ * core is deterministic (engine/core/engine_core.h).
  *
  * A recording begins with a new or reset core (engine_core_renew), so that it can be replayed from
  * its beginning. When it has become long, its successor begins as soon as nothing runs. If it
@@ -42,9 +42,14 @@ void recorder_begin(struct recorder *recorder, const struct engine_core *core);
 /* Sets the recording's figures in the stats. */
 void recorder_count(const struct recorder *recorder, struct engine_stats *stats);
 
-/* Called before engine_core_add and engine_core_flush_cache. */
+/* Called before engine_core_add, _flush_cache, _load_adapter, _unload_adapter and
+ * _rewrite_adapters. */
 void recorder_add(struct recorder *recorder, const struct request *request);
 void recorder_flush(struct recorder *recorder);
+void recorder_load(struct recorder *recorder, int32_t slot, const struct adapter *adapter,
+                   bool is_ready);
+void recorder_unload(struct recorder *recorder, int32_t slot);
+void recorder_rewrite(struct recorder *recorder);
 
 /* Called from the core's callbacks, in engine_core_step. */
 void recorder_note_clock(struct recorder *recorder, int64_t now_ns);

@@ -242,8 +242,18 @@ static void read_events(void *context, struct request *request) {
 
 /* --- Frames --- */
 
+/* Those that requests may use. */
+static void list_adapters(struct replay *replay) {
+    for (int32_t i = 0; i < LORA_MAX_SLOTS; i++) {
+        const struct adapter_slot *slot = &replay->core.adapters.slots[i];
+        bool is_usable = slot->was_ready && !slot->is_unloading;
+        replay->markers.adapters[i] = is_usable ? slot->adapter : NULL;
+    }
+}
+
 static int add_request(struct replay *replay, struct record_input *in, struct error *err) {
     struct request *request;
+    list_adapters(replay);
     if (record_request_read(in, replay->config.header, replay->num_end_tokens, &replay->markers,
                             &request, err) != 0)
         return -1;
@@ -259,6 +269,66 @@ static int add_request(struct replay *replay, struct record_input *in, struct er
     replay->result->num_requests++;
     request_unref(request);
     return status;
+}
+
+static struct adapter *open_adapter(const struct replay *replay, const char *name,
+                                    struct error *err) {
+    if (replay->config.open_adapter != NULL)
+        return replay->config.open_adapter(replay->config.context, name, err);
+    error_set(err, ERROR_CONFIG, "adapter \"%.200s\" was loaded when this was recorded", name);
+    return NULL;
+}
+
+/* One with other numbers would give other answers. */
+static int check_digest(const struct adapter *adapter, const struct text *recorded,
+                        struct error *err) {
+    const uint8_t *is = lora_adapter_digest(adapter->lora);
+    const uint8_t *was = (const uint8_t *)recorded->data;
+    if (memcmp(is, was, CONTENT_HASH_BYTES) == 0)
+        return 0;
+    return error_set(err, ERROR_CONFIG,
+                     "adapter \"%.200s\" is %02x%02x%02x%02x..., recorded was "
+                     "%02x%02x%02x%02x...: its numbers are not the same",
+                     adapter->name, is[0], is[1], is[2], is[3], was[0], was[1], was[2], was[3]);
+}
+
+/* is_taken: an adapter has it. */
+static int32_t read_slot(const struct replay *replay, struct record_input *in, bool is_taken) {
+    int32_t num_slots = replay->config.header->core.lora.num_slots;
+    int32_t slot = record_get_int32(in, "a slot", 0, num_slots - 1);
+    if (in->wrong == NULL && is_taken != (replay->core.adapters.slots[slot].adapter != NULL))
+        record_input_refuse(in, "a slot");
+    return slot;
+}
+
+static int load_adapter(struct replay *replay, struct record_input *in, struct error *err) {
+    char name[RECORD_MAX_NAME_BYTES];
+    bool is_ready = record_get_bool(in, "whether requests use an adapter");
+    int32_t slot = read_slot(replay, in, false);
+    record_get_text(in, "an adapter's name", name, sizeof(name));
+    struct text digest = record_get_bytes(in, "an adapter's digest", CONTENT_HASH_BYTES);
+    if (digest.length != CONTENT_HASH_BYTES)
+        record_input_refuse(in, "an adapter's digest");
+    if (record_input_finish(in, "load", err) != 0)
+        return -1;
+    struct adapter *adapter = open_adapter(replay, name, err);
+    if (adapter == NULL)
+        return -1;
+    int status = check_digest(adapter, &digest, err);
+    if (status == 0)
+        engine_core_load_adapter(&replay->core, slot, adapter, is_ready);
+    adapter_unref(adapter);
+    return status;
+}
+
+static int unload_adapter(struct replay *replay, struct record_input *in, struct error *err) {
+    int32_t slot = read_slot(replay, in, true);
+    if (record_input_finish(in, "unload", err) != 0)
+        return -1;
+    if (replay->core.adapters.slots[slot].is_unloading)
+        return error_set(err, ERROR_SYNTAX, "slot %d is unloaded twice", slot);
+    engine_core_unload_adapter(&replay->core, slot);
+    return 0;
 }
 
 static void compare_end(struct replay *replay, bool ran, uint64_t ended) {
@@ -300,6 +370,13 @@ static int run_frame(struct replay *replay, enum record_kind kind, struct record
     case RECORD_FLUSH:
         engine_core_flush_cache(&replay->core);
         return record_input_finish(in, "flush", err);
+    case RECORD_LOAD:
+        return load_adapter(replay, in, err);
+    case RECORD_UNLOAD:
+        return unload_adapter(replay, in, err);
+    case RECORD_REWRITE:
+        engine_core_rewrite_adapters(&replay->core);
+        return record_input_finish(in, "rewrite", err);
     case RECORD_STEP:
         return run_step(replay, in, err);
     case RECORD_HEADER:
@@ -348,6 +425,7 @@ static int begin(struct replay *replay, struct error *err) {
     struct engine_core_config core = header->core;
     core.schedule.kv.limits = &header->limits;
     core.num_stages = header->num_stages;
+    core.model = replay->config.model;
     core.drafter = replay->config.drafter;
     core.vocabulary = replay->config.vocabulary;
     core.mask_workers = &replay->mask_workers;

@@ -15,6 +15,11 @@ struct replay_config {
     struct drafter *drafter;                     /* or NULL, as when it was recorded */
     const struct grammar_vocabulary *vocabulary; /* or NULL: a request with a grammar is refused */
     int64_t mask_budget;                         /* as it was recorded: MASK_STEP_BUDGET */
+    const struct model_config *model;            /* of the executor; read only with adapters */
+    /* Opens the adapter of that name: a new one in each call, of which it returns a reference.
+     * NULL: it cannot, and *err says why. May be NULL: there are none. */
+    struct adapter *(*open_adapter)(void *context, const char *name, struct error *err);
+    void *context;
 };
 
 struct replay_result {
@@ -31,7 +36,7 @@ struct replay_result {
 
 /* Returns 0 when the recording was run to its end, or to a step that differs; *out says which.
  * Fails with ERROR_SYNTAX for a damaged or invalid recording (*out then says how far it was equal),
- * ERROR_MEMORY or ERROR_IO. */
+ * ERROR_CONFIG for an adapter that is missing or has other numbers, ERROR_MEMORY or ERROR_IO. */
 int replay_run(const struct replay_config *config, struct replay_result *out, struct error *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "models/lora/lora_adapter.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum adapter_state {
@@ -22,15 +23,20 @@ struct adapter {
     char *name;
     struct lora_adapter *lora;        /* owned */
     _Atomic enum adapter_state state; /* written by the engine, read by anyone */
+    /* Written by the engine, read by anyone: its requests. */
+    _Atomic int32_t num_running, num_waiting;
+    _Atomic uint64_t num_submitted; /* accepted since it was created */
     atomic_int references;
-    int32_t slot;               /* the core's: -1: none */
-    int64_t num_requests;       /* the core's: accepted and not ended */
-    struct lora_rows next_rows; /* the core's: to be written next */
+    int32_t slot; /* set by engine_load_adapter; -1: none yet */
 };
 
 /* Takes `lora` over, also on failure. Returns NULL when memory is short. */
 struct adapter *adapter_create(const char *name, struct lora_adapter *lora);
 struct adapter *adapter_ref(struct adapter *adapter);
 void adapter_unref(struct adapter *adapter); /* accepts NULL */
+
+/* By the engine. Changes the state unless it is another one than `from` by now, and returns whether
+ * it was that. */
+bool adapter_change(struct adapter *adapter, enum adapter_state from, enum adapter_state to);
 
 #endif

@@ -123,6 +123,11 @@ int request_set_cache_scope(struct request *request, int32_t tenant, const char 
     return 0;
 }
 
+void request_set_adapter(struct request *request, struct adapter *adapter) {
+    CHECK(request->adapter == NULL);
+    request->adapter = adapter_ref(adapter);
+}
+
 void request_set_share(struct request *request, int32_t share, int32_t weight) {
     CHECK(share >= 0 && weight >= 1 && weight <= REQUEST_MAX_WEIGHT);
     request->share = share;
@@ -153,6 +158,7 @@ void request_unref(struct request *request) {
         return;
     token_stream_finish(&request->stream);
     grammar_unref(request->params.grammar);
+    adapter_unref(request->adapter);
     free(request->cache_salt);
     free(request); /* its arrays are in the same block */
 }

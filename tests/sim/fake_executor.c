@@ -4,6 +4,7 @@
 #include "tests/sim/fake_forward.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Only the next step can name these rows: rows of this one are read before. */
@@ -65,6 +66,13 @@ static uint64_t fingerprint(const struct batch *batch) {
     add_pairs(&hash, &batch->swap_in);
     add_pairs(&hash, &batch->copies);
     add_ints(&hash, batch->logit_rows, batch->num_sample_rows);
+    add_ints(&hash, in->adapter_slots, in->adapter_slots != NULL ? in->num_seqs : 0);
+    for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
+        const struct adapter_write *write = &batch->adapter_writes[i];
+        add_ints(&hash, &write->slot, 1);
+        add_ints(&hash, &write->rows.first_row, 2);
+        add_ints(&hash, (const int32_t *)(batch->adapter_data + write->first_byte), 4);
+    }
     return hash;
 }
 
@@ -89,6 +97,17 @@ static void run_early(struct fake_executor *fake) {
     }
 }
 
+/* Nothing that was not waited for may use a slot that is written. */
+static void check_writes(struct fake_executor *fake, const struct batch *batch) {
+    for (int32_t i = 0; i < batch->num_adapter_writes; i++)
+        for (int32_t k = 0; k < fake->num_submitted; k++) {
+            const struct step_inputs *in = &fake->submitted[k].batch->inputs;
+            for (int32_t seq = 0; in->adapter_slots != NULL && seq < in->num_seqs; seq++)
+                if (in->adapter_slots[seq] == batch->adapter_writes[i].slot)
+                    fake_forward_violate(fake, "a slot in use is written", k, seq);
+        }
+}
+
 static bool draw_timing(struct fake_executor *fake) {
     return fake->timing == FAKE_MIXED ? random_once_in(&fake->random, 2)
                                       : fake->timing == FAKE_EARLY;
@@ -101,6 +120,7 @@ static void submit(struct executor *executor, const struct batch *batch,
     CHECK(!fake->is_lost || fake->num_submitted > 0);
     for (int32_t i = 0; i < fake->num_submitted; i++)
         CHECK(fake->submitted[i].is_supplied == fake->submitted[i].batch->has_late_inputs);
+    check_writes(fake, batch);
     fake->submitted[fake->num_submitted++] = (struct fake_step){.batch = batch,
                                                                 .result = result,
                                                                 .fingerprint = fingerprint(batch),
@@ -150,6 +170,7 @@ static int restart(struct executor *executor, struct error *err) {
     CHECK(fake->num_submitted == 0 && fake->is_lost);
     clear_slots(fake->slots, (size_t)fake->num_blocks * (size_t)fake->block_size);
     clear_slots(fake->host, (size_t)fake->num_host_blocks * (size_t)fake->block_size);
+    fake_executor_drop_adapters(fake);
     fake->num_sampled = 0;
     fake->is_lost = false;
     return 0;
@@ -214,6 +235,10 @@ void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks)
     fake->host = alloc_slots(num_host_blocks, fake->block_size);
     fake->num_host_blocks = num_host_blocks;
     alloc_scratch(fake);
+}
+
+void fake_executor_drop_adapters(struct fake_executor *fake) {
+    memset(fake->adapters, 0, sizeof(fake->adapters));
 }
 
 void fake_executor_finish(struct fake_executor *fake) {

@@ -29,6 +29,12 @@ struct block_writer {
     int32_t seq; /* of that call's batch */
 };
 
+/* What a slot holds of an adapter (fake_lora.h). */
+struct shadow_adapter {
+    uint64_t number;  /* 0: nothing was written */
+    int32_t num_rows; /* of its matrices, in order */
+};
+
 /* When a step runs. In any case after those before it. */
 enum fake_timing {
     FAKE_LATE,  /* when it is waited for */
@@ -64,13 +70,16 @@ struct fake_executor {
     int32_t *last_from;           /* scratch, [larger pool]: last list with the block as a source */
     int32_t *last_to;             /* and as a destination */
     int32_t num_lists;            /* lists of moves made so far */
+    struct shadow_adapter adapters[LORA_MAX_SLOTS];
     uint64_t num_calls;
     bool is_lost;
     uint64_t num_losses, num_losses_ahead; /* of ranks; with another step in flight behind */
     uint64_t num_copied, num_swapped_out, num_swapped_in; /* blocks, since the start */
     uint64_t num_token_rows;                              /* tokens taken from a step before */
-    uint64_t num_supplied;                                /* steps with late inputs */
-    int32_t next_mask;                                    /* of the running call */
+    uint64_t num_written, num_written_idle; /* pieces of adapters; in steps without tokens */
+    uint64_t num_adapted, num_mixed;        /* sequences with an adapter; batches with several */
+    uint64_t num_supplied;                  /* steps with late inputs */
+    int32_t next_mask;                      /* of the running call */
 
     /* Set by the owner after fake_executor_init. */
     enum fake_timing timing;
@@ -85,6 +94,8 @@ struct fake_executor {
     /* Whose prefixes the sequence of the running batch may share: its slots must be of the same
      * scope. NULL: all are of one. */
     uint64_t (*scope_of)(void *context, const struct batch *batch, int32_t seq);
+    /* The number of the adapter that the sequence must be computed with; 0: none. NULL: any. */
+    uint64_t (*adapter_of)(void *context, const struct batch *batch, int32_t seq);
     void *context;
 
     char violation[256]; /* the first thing wrong with a batch; empty: none */
@@ -94,6 +105,8 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
                         int32_t max_num_batched_tokens);
 /* Blocks to swap to; none before. At most once. */
 void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks);
+/* As when it sleeps: the slots hold nothing. */
+void fake_executor_drop_adapters(struct fake_executor *fake);
 void fake_executor_finish(struct fake_executor *fake);
 
 #endif

@@ -3,6 +3,8 @@
  * one's. */
 #include "tests/sim/fake_forward.h"
 
+#include "tests/sim/fake_lora.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -268,7 +270,8 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch) {
     if (in->num_tokens < 0 || in->num_tokens > fake->max_num_batched_tokens)
         return fake_forward_violate(fake, "tokens over budget", in->num_tokens,
                                     fake->max_num_batched_tokens);
-    if (in->num_tokens == 0 && (in->num_seqs > 0 || num_moves == 0))
+    if (in->num_tokens == 0 &&
+        (in->num_seqs > 0 || (num_moves == 0 && batch->num_adapter_writes == 0)))
         return fake_forward_violate(fake, "nothing to compute, nothing to move", in->num_seqs,
                                     num_moves);
     if (in->num_seqs > 0 &&
@@ -292,6 +295,53 @@ static int check_tables(struct fake_executor *fake, const struct step_inputs *in
         for (int32_t p = 0; p < in->context_lens[seq]; p += fake->block_size)
             if (block_of(fake, in, seq, p) < 0)
                 return fake_forward_violate(fake, "block table without a block", seq, p);
+    return 0;
+}
+
+/* Pieces come in order; the first one begins another adapter. */
+static int write_rows(struct fake_executor *fake, const struct adapter_write *write,
+                      const struct fake_lora_row *rows) {
+    if (write->slot < 0 || write->slot >= LORA_MAX_SLOTS)
+        return fake_forward_violate(fake, "slot of an adapter", write->slot, LORA_MAX_SLOTS);
+    struct shadow_adapter *shadow = &fake->adapters[write->slot];
+    if (write->rows.matrix == 0 && write->rows.first_row == 0)
+        *shadow = (struct shadow_adapter){.number = rows[0].number};
+    for (int32_t i = 0; i < write->rows.num_rows; i++, shadow->num_rows++)
+        if (rows[i].number != shadow->number || rows[i].row != write->rows.first_row + i ||
+            rows[i].matrix * FAKE_LORA_ROWS + rows[i].row != shadow->num_rows)
+            return fake_forward_violate(fake, "row of an adapter", rows[i].row, shadow->num_rows);
+    return 0;
+}
+
+static int write_adapters(struct fake_executor *fake, const struct batch *batch) {
+    for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
+        const struct adapter_write *write = &batch->adapter_writes[i];
+        const void *rows = batch->adapter_data + write->first_byte;
+        if (write_rows(fake, write, rows) != 0)
+            return -1;
+        fake->num_written++;
+        fake->num_written_idle += batch->inputs.num_tokens == 0;
+    }
+    return 0;
+}
+
+static int use_adapters(struct fake_executor *fake, const struct batch *batch) {
+    const int32_t *slots = batch->inputs.adapter_slots;
+    int32_t first = -1;
+    bool is_mixed = false;
+    for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++) {
+        int32_t slot = slots != NULL ? slots[seq] : -1;
+        const struct shadow_adapter *shadow = slot >= 0 ? &fake->adapters[slot] : NULL;
+        uint64_t number = shadow != NULL ? shadow->number : 0;
+        if (shadow != NULL && shadow->num_rows != 2 * FAKE_LORA_ROWS)
+            return fake_forward_violate(fake, "an adapter is not complete", slot, shadow->num_rows);
+        if (fake->adapter_of != NULL && fake->adapter_of(fake->context, batch, seq) != number)
+            return fake_forward_violate(fake, "another adapter", slot, (int64_t)number);
+        fake->num_adapted += slot >= 0;
+        is_mixed |= first >= 0 && slot >= 0 && slot != first;
+        first = slot >= 0 ? slot : first;
+    }
+    fake->num_mixed += is_mixed;
     return 0;
 }
 
@@ -319,7 +369,8 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
 int fake_forward_run(struct fake_executor *fake, const struct batch *batch,
                      struct step_result *result) {
     if (check_batch(fake, batch) != 0 || check_tables(fake, &batch->inputs) != 0 ||
-        make_moves(fake, batch) != 0 || compute(fake, batch, result) != 0)
+        write_adapters(fake, batch) != 0 || make_moves(fake, batch) != 0 ||
+        use_adapters(fake, batch) != 0 || compute(fake, batch, result) != 0)
         return -1;
     return 0;
 }

@@ -431,7 +431,39 @@ static void check_step_times(struct simulation *sim) {
     }
 }
 
+/* --- Adapters --- */
+
+static enum adapter_state state_of(const struct adapter_slot *slot) {
+    if (slot->is_unloading)
+        return ADAPTER_UNLOADING;
+    return slot->was_ready ? ADAPTER_READY : ADAPTER_LOADING;
+}
+
+/* The requests of a slot are the live groups that name it, and those of steps in flight. */
+static void check_adapters(struct simulation *sim) {
+    const struct adapter_slots *slots = &sim->core.adapters;
+    for (int32_t i = 0; i < slots->shape.num_slots; i++) {
+        const struct adapter_slot *slot = &slots->slots[i];
+        int64_t num_live = 0, num_running = 0;
+        if (slot->adapter == NULL)
+            continue;
+        for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next) {
+            num_live += g->request->adapter == slot->adapter;
+            num_running += g->request->adapter == slot->adapter && g->status == GROUP_RUNNING;
+        }
+        EXPECT(sim, atomic_load(&slot->adapter->state) == state_of(slot), i);
+        EXPECT(sim, !slot->is_unloading || slot->num_requests > 0, i);
+        EXPECT(sim,
+               slot->num_requests == num_live ||
+                   (slot->num_requests > num_live && sim->core.num_in_flight > 0),
+               slot->num_requests);
+        EXPECT(sim, atomic_load(&slot->adapter->num_running) == num_running, num_running);
+        EXPECT(sim, atomic_load(&slot->adapter->num_waiting) == num_live - num_running, num_live);
+    }
+}
+
 void invariants_check_state(struct simulation *sim) {
+    check_adapters(sim);
     check_step_times(sim);
     check_deadlines(sim);
     check_pools(sim);

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/draft/ngram_drafter.h"
+#include "tests/sim/fake_lora.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/invariants.h"
 
@@ -60,6 +61,13 @@ static uint64_t scope_of(void *context, const struct batch *batch, int32_t seq) 
     return ((const struct simulated_request *)sequence->group->request->user)->scope;
 }
 
+static uint64_t adapter_of(void *context, const struct batch *batch, int32_t seq) {
+    const struct step *step =
+        (const struct step *)((const char *)batch - offsetof(struct step, batch));
+    const struct adapter *adapter = step->plan.entries[seq].sequence->request->adapter;
+    return adapter != NULL ? fake_lora_number(adapter) : 0;
+}
+
 static struct simulation *watching(struct executor *executor) {
     return (struct simulation *)((char *)executor - offsetof(struct simulation, watched));
 }
@@ -85,8 +93,11 @@ static void submit_watched(struct executor *executor, const struct batch *batch,
     struct simulation *sim = watching(executor);
     const struct step *step = step_in_flight(&sim->core, -1);
     EXPECT(sim, &step->batch == batch && &step->result == result, sim->core.num_in_flight);
-    for (int32_t i = 0; i < step->plan.num_entries; i++)
-        sim->ran[sim->num_ran++] = step->plan.entries[i].sequence->group->request->id;
+    for (int32_t i = 0; i < step->plan.num_entries; i++) {
+        const struct sequence_group *group = step->plan.entries[i].sequence->group;
+        sim->ran[sim->num_ran++] = group->request->id;
+        sim->num_adapter_hits += group->request->adapter != NULL && group->num_cached_tokens > 0;
+    }
     sim->num_ahead += sim->core.num_in_flight > 1;
     watch_front(sim);
     invariants_check_batch(sim, batch);
@@ -416,6 +427,7 @@ static void begin_executor(struct simulation *sim) {
     sim->executor.max_num_seqs = limits->max_num_seqs;
     sim->executor.window = sim->limits.window;
     sim->executor.scope_of = scope_of;
+    sim->executor.adapter_of = adapter_of;
     sim->executor.context = sim;
     sim->executor.random = random_from(sim->seed + 1);
     sim->executor.timing = (enum fake_timing)random_range(&sim->executor.random, 0, 2);
@@ -424,6 +436,13 @@ static void begin_executor(struct simulation *sim) {
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
     sim->watched.ops = &ops;
+}
+
+/* Of every third seed none. */
+static void begin_adapters(struct simulation *sim) {
+    sim->adapter_random = random_from(sim->seed + 6);
+    if (sim->seed % 3 != 0)
+        sim->config.lora = fake_lora_shape(random_range(&sim->adapter_random, 1, 3));
 }
 
 /* What a step's masks may cost is little, or nothing. */
@@ -480,6 +499,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     begin_executor(sim);
     begin_drafter(sim);
     begin_mask_workers(sim);
+    begin_adapters(sim);
     sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
 }
@@ -494,6 +514,7 @@ void simulation_finish(struct simulation *sim) {
     for (int32_t i = 0; i < sim->num_requests; i++)
         stream_checker_finish(&sim->requests[i].checker);
     grammar_vocabulary_destroy(sim->vocabulary);
+    CHECK(fake_lora_num_open() == 0);
 }
 
 static bool fits(const struct simulation *sim, const struct request *request) {
@@ -501,7 +522,61 @@ static bool fits(const struct simulation *sim, const struct request *request) {
     return kv_demand_fits(&demand, &sim->limits);
 }
 
+static void load_adapter(struct simulation *sim, int32_t slot) {
+    char name[8];
+    int32_t number = random_range(&sim->adapter_random, 1, 3);
+    snprintf(name, sizeof(name), "a%d", (int)number);
+    struct adapter *adapter = fake_lora_adapter(name, (uint64_t)number);
+    recorder_load(sim->recorder, slot, adapter, false);
+    engine_core_load_adapter(&sim->core, slot, adapter, false);
+    adapter_unref(adapter);
+    sim->num_loads++;
+}
+
+static void unload_adapter(struct simulation *sim, int32_t slot) {
+    sim->num_unloads_loading += !sim->core.adapters.slots[slot].was_ready;
+    sim->num_unloads_used += sim->core.adapters.slots[slot].num_requests > 0;
+    recorder_unload(sim->recorder, slot);
+    engine_core_unload_adapter(&sim->core, slot);
+}
+
+static void change_adapters(struct simulation *sim) {
+    struct random *random = &sim->adapter_random;
+    const struct adapter_slots *slots = &sim->core.adapters;
+    for (int32_t i = 0; i < slots->shape.num_slots; i++) {
+        bool is_free = slots->slots[i].adapter == NULL;
+        if (is_free && random_once_in(random, 10))
+            load_adapter(sim, i);
+        else if (!is_free && !slots->slots[i].is_unloading && random_once_in(random, 80))
+            unload_adapter(sim, i);
+    }
+    if (slots->shape.num_slots > 0 && engine_core_is_idle(&sim->core) && !sim->core.is_lost &&
+        random_once_in(random, 10)) {
+        fake_executor_drop_adapters(&sim->executor);
+        recorder_rewrite(sim->recorder);
+        engine_core_rewrite_adapters(&sim->core);
+    }
+}
+
+/* Half of the requests have one of the adapters that are ready. */
+static void choose_adapter(struct simulation *sim, struct simulated_request *r) {
+    const struct adapter_slots *slots = &sim->core.adapters;
+    if (slots->shape.num_slots == 0 || random_once_in(&sim->adapter_random, 2))
+        return;
+    int32_t first = random_range(&sim->adapter_random, 0, slots->shape.num_slots - 1);
+    for (int32_t i = 0; i < slots->shape.num_slots; i++) {
+        const struct adapter_slot *slot = &slots->slots[(first + i) % slots->shape.num_slots];
+        if (!slot->was_ready || slot->is_unloading)
+            continue;
+        EXPECT(sim, atomic_load(&slot->adapter->state) == ADAPTER_READY, i);
+        request_set_adapter(r->checker.request, slot->adapter);
+        r->scope = fake_model_hash(r->scope, (int32_t)fake_lora_number(slot->adapter));
+        return;
+    }
+}
+
 void simulation_submit(struct simulation *sim) {
+    change_adapters(sim);
     for (int32_t i = 0; i < sim->num_requests; i++) {
         struct simulated_request *r = &sim->requests[i];
         struct request *request = r->checker.request;
@@ -511,6 +586,7 @@ void simulation_submit(struct simulation *sim) {
                 r->checker.num_finished = request->params.num_choices;
                 continue;
             }
+            choose_adapter(sim, r);
             request->id = ++sim->next_id;
             request->arrival_ns = sim->now;
             EXPECT(sim, queue_limits_take(&sim->queue, request), i);

@@ -75,7 +75,10 @@ struct simulation {
     struct draft_counts drafts;
     struct simulated_request requests[SIMULATION_MAX_REQUESTS];
     int32_t num_requests;
-    struct random loss_random;
+    struct random loss_random, adapter_random;
+    uint64_t num_loads, num_unloads_loading, num_unloads_used; /* of adapters */
+    uint64_t num_rewrites;                    /* of adapters that requests may use */
+    uint64_t num_adapter_hits;                /* prompts of an adapter that began in the cache */
     const struct simulated_request *poisoned; /* NULL: none */
     int32_t poison_at;                        /* the position in it that no rank survives */
     int64_t shutdown_at;                      /* -1: never */

@@ -7,6 +7,7 @@
 #include "config/base/check.h"
 #include "config/base/log.h"
 #include "engine/record/replay.h"
+#include "tests/sim/fake_lora.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/simulation.h"
 
@@ -81,6 +82,8 @@ struct second_executor {
     uint64_t num_submitted, num_waited;
     uint64_t change_at;     /* the first step from here on that samples; 0: none */
     int32_t recorded_token; /* that was changed; -1: none yet */
+    bool lacks_adapters;    /* those of the recording are not there */
+    uint64_t other_numbers; /* added to those of adapters */
 };
 
 static void submit(struct executor *executor, const struct batch *batch,
@@ -112,6 +115,12 @@ static int wait(struct executor *executor, struct error *err) {
 static void destroy(struct executor *executor) {
 }
 
+/* A name ends with the number. */
+static struct adapter *open_adapter(void *context, const char *name, struct error *err) {
+    const struct second_executor *second = context;
+    return fake_lora_adapter(name, strtoull(name + 1, NULL, 10) + second->other_numbers);
+}
+
 static int replay(const struct simulation *sim, const void *data, size_t length,
                   struct second_executor *second, struct record_frames *frames,
                   struct replay_result *result, struct error *err) {
@@ -137,7 +146,9 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
         .tokenizer = fake_tokenizer(),
         .drafter = sim->drafter,
         .vocabulary = sim->vocabulary,
-        .mask_budget = sim->variant.mask_workers ? sim->config.mask_budget : INT64_MAX};
+        .mask_budget = sim->variant.mask_workers ? sim->config.mask_budget : INT64_MAX,
+        .open_adapter = second->lacks_adapters ? NULL : open_adapter,
+        .context = second};
     int status = replay_run(&config, result, err);
     fake_executor_finish(&second->fake);
     record_frames_finish(frames);
@@ -148,7 +159,7 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
 /* --- What must hold --- */
 
 struct totals {
-    uint64_t recordings, successors, steps, requests, tokens, events, changed, cut, open;
+    uint64_t recordings, successors, steps, requests, tokens, events, changed, cut, open, refused;
 };
 
 static void check_equal(struct simulation *sim, const struct recordings *recordings, int32_t index,
@@ -214,6 +225,24 @@ static void check_cut(struct simulation *sim, const struct byte_buffer *bytes,
     totals->cut += frames.cut > 0;
 }
 
+/* Of a recording that has some, in one line that names the adapter. */
+static void check_other_adapters(struct simulation *sim, const struct byte_buffer *bytes,
+                                 struct totals *totals) {
+    for (int lacks = 0; lacks < 2 && sim->num_loads > 0; lacks++) {
+        struct second_executor second = {
+            .recorded_token = -1, .lacks_adapters = lacks, .other_numbers = 1};
+        struct record_frames frames;
+        struct replay_result result;
+        struct error err = {0};
+        if (replay(sim, bytes->data, bytes->length, &second, &frames, &result, &err) == 0)
+            return; /* they came later */
+        EXPECT(sim, err.code == ERROR_CONFIG, err.code);
+        EXPECT(sim, strstr(err.message, "adapter \"a") != NULL, lacks);
+        EXPECT(sim, lacks || strstr(err.message, "its numbers are not the same") != NULL, lacks);
+        totals->refused++;
+    }
+}
+
 static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variant = {
         .async_scheduling = seed % 3 != 0,
@@ -231,6 +260,7 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
     if (!sim.broken && recordings.count > 0) {
         check_changed(&sim, &recordings.items[0], recordings.num_steps[0], totals);
         check_cut(&sim, &recordings.items[0], totals);
+        check_other_adapters(&sim, &recordings.items[0], totals);
     }
     for (int32_t i = 0; i < recordings.count; i++)
         byte_buffer_finish(&recordings.items[i]);
@@ -258,13 +288,14 @@ int main(int argc, char **argv) {
         num_failed += !run_seed(first_seed + num_run, &totals);
     printf("%llu seeds, %llu broken: %llu recordings, of which %llu were begun later; %llu steps, "
            "%llu requests, %llu tokens, %llu events; %llu found changed, %llu cut, %llu requests "
-           "open\n",
+           "open, %llu other adapters refused\n",
            (unsigned long long)num_run, (unsigned long long)num_failed,
            (unsigned long long)totals.recordings, (unsigned long long)totals.successors,
            (unsigned long long)totals.steps, (unsigned long long)totals.requests,
            (unsigned long long)totals.tokens, (unsigned long long)totals.events,
            (unsigned long long)totals.changed, (unsigned long long)totals.cut,
-           (unsigned long long)totals.open);
-    bool all_occurred = totals.successors > 0 && totals.changed > 0 && totals.cut > 0;
+           (unsigned long long)totals.open, (unsigned long long)totals.refused);
+    bool all_occurred =
+        totals.successors > 0 && totals.changed > 0 && totals.cut > 0 && totals.refused > 0;
     return num_failed == 0 && (all_occurred || num_seeds < 100) ? 0 : 1;
 }

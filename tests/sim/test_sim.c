@@ -29,6 +29,8 @@ struct totals {
     uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
     uint64_t losses, losses_ahead, alone, crashed;
     struct draft_counts drafts;
+    uint64_t loads, written, written_idle, adapted, mixed, unloads_loading, unloads_used, rewritten,
+        adapter_hits;
 };
 
 /* The first group in order that can run must move on, or end, unless one that waits to be admitted,
@@ -64,7 +66,9 @@ struct patience {
 /* With steps in flight its turn may have to wait for them: the tokens that it depends on, then
  * blocks that can be taken from nobody in flight, for which the call after that plans nothing. */
 static void check_progress(struct simulation *sim, struct patience *patience, uint64_t front) {
-    bool is_held = sim->core.is_lost || sim->core.has_suspects; /* another one runs alone */
+    /* Another one runs alone, or adapters are written first. */
+    bool is_held = sim->core.is_lost || sim->core.has_suspects ||
+                   adapter_slots_must_write(&sim->core.adapters);
     if (front != patience->front || front == 0 || sim->core.num_stalled > 0 || is_held)
         *patience = (struct patience){.front = front};
     if (front == 0 || sim->core.num_stalled > 0 || is_held || sim->front_was_passed ||
@@ -79,6 +83,7 @@ static void step(struct simulation *sim, struct totals *totals) {
     const struct engine_core *core = &sim->core;
     sim->num_ran = 0;
     sim->num_collected_first += core->num_in_flight > 0 && core->scheduler.must_collect;
+    sim->num_rewrites += adapter_slots_must_write(&core->adapters);
     bool ran = engine_core_step(&sim->core);
     EXPECT(sim,
            ran || engine_core_is_idle(core) || core->num_stalled > 0 ||
@@ -239,6 +244,15 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->unmasked += sim->num_unmasked;
     totals->mask_jobs += sim->mask_workers.num_begun;
     totals->jumped += sim->core.stats.jump_forward_tokens;
+    totals->loads += sim->num_loads;
+    totals->written += sim->executor.num_written - sim->executor.num_written_idle;
+    totals->written_idle += sim->executor.num_written_idle;
+    totals->adapted += sim->executor.num_adapted;
+    totals->mixed += sim->executor.num_mixed;
+    totals->unloads_loading += sim->num_unloads_loading;
+    totals->unloads_used += sim->num_unloads_used;
+    totals->rewritten += sim->num_rewrites;
+    totals->adapter_hits += sim->num_adapter_hits;
 }
 
 /* --- Runs that must be alike --- */
@@ -390,6 +404,15 @@ static bool print_totals(const struct totals *totals) {
         {"steps of suspects", totals->alone},
         {"choices given up after two losses", totals->crashed},
         {"requests refused", totals->refused},
+        {"adapters loaded", totals->loads},
+        {"unloaded while they were loading", totals->unloads_loading},
+        {"unloaded while requests used them", totals->unloads_used},
+        {"pieces of adapters in steps with tokens", totals->written},
+        {"in steps without", totals->written_idle},
+        {"calls before which adapters in use are written again", totals->rewritten},
+        {"sequences with an adapter, summed over steps", totals->adapted},
+        {"steps with several adapters", totals->mixed},
+        {"of prompts found in the prefix cache", totals->adapter_hits},
     };
     return count_table_print(rows, sizeof(rows) / sizeof(rows[0]));
 }

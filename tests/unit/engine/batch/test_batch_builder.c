@@ -33,7 +33,8 @@ static void start(struct fixture *f, int32_t budget) {
     const struct scheduler_config config = {.kv.limits = &f->limits, .kv.num_tenants = 1};
     assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
     assert_int_equal(batch_builder_init(&f->builder, &f->limits, fake_tokenizer(), NULL), 0);
-    assert_int_equal(step_init(&f->step, &f->limits, fake_tokenizer(), NULL), 0);
+    const struct batch_capacity capacity = step_batch_capacity(&f->limits, fake_tokenizer());
+    assert_int_equal(step_init(&f->step, &f->limits, &capacity, NULL), 0);
 }
 
 static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,

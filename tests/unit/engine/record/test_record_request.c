@@ -9,6 +9,7 @@
 
 #include "engine/grammar/machine/grammar.h"
 #include "engine/record/record_request.h"
+#include "tests/sim/fake_lora.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,6 +45,7 @@ static struct record_header header(void) {
                               .swap_block_ns = 11,
                               .num_shares = 4},
                  .async_scheduling = true,
+                 .lora = {.num_slots = 2, .max_rank = 16, .dtype = DTYPE_F16},
                  .stall_timeout_ns = 12},
     };
 }
@@ -72,6 +74,8 @@ static void a_header_comes_back(void **state) {
     assert_int_equal(read.core.schedule.max_step_ns, -1);
     assert_int_equal(read.core.stall_timeout_ns, 12);
     assert_int_equal(read.core.schedule.kv.num_tenants, 3);
+    assert_true(read.core.lora.num_slots == 2 && read.core.lora.max_rank == 16 &&
+                read.core.lora.dtype == DTYPE_F16);
     assert_int_equal(read.core.schedule.num_shares, 4);
     assert_true(read.core.schedule.kv.caching && read.core.async_scheduling);
     for (size_t length = 0; length < bytes.length; length++) {
@@ -241,10 +245,35 @@ static void the_bytes_are_those_of_the_version(void **state) {
     record_request_write(request, NULL, &bytes);
     for (size_t i = 0; i < bytes.length; i++)
         sum = (sum ^ (uint8_t)bytes.data[i]) * 16777619U;
-    assert_int_equal(RECORD_VERSION, 3);
-    assert_int_equal(sum, 0x16b7ba96);
+    assert_int_equal(RECORD_VERSION, 4);
+    assert_int_equal(sum, 0x94c2b02d);
     request_unref(request);
     byte_buffer_finish(&bytes);
+}
+
+/* A request names the slot of its adapter, which must be one that requests may use. */
+static void an_adapter_is_that_of_the_slot(void **state) {
+    const struct sampling_params params = all_fields();
+    struct adapter *adapter = fake_lora_adapter("sql", 5);
+    struct request *request = make_request(&params), *read;
+    struct record_markers markers = {.count = 0};
+    struct byte_buffer bytes = {0};
+    struct error err;
+    adapter->slot = 1;
+    request_set_adapter(request, adapter);
+    record_request_write(request, NULL, &bytes);
+    assert_null(read_back(&bytes, bytes.length, &markers, &err));
+    assert_non_null(strstr(err.message, "adapter"));
+    markers.adapters[1] = adapter;
+    read = read_back(&bytes, bytes.length, &markers, &err);
+    assert_non_null(read);
+    assert_ptr_equal(read->adapter, adapter);
+    request_unref(read);
+    request_unref(request);
+    adapter_unref(adapter);
+    record_markers_finish(&markers);
+    byte_buffer_finish(&bytes);
+    assert_int_equal(fake_lora_num_open(), 0);
 }
 
 /* Without what comes after its last op a grammar is none; anything shorter lacks a field. */
@@ -340,6 +369,7 @@ int main(void) {
         cmocka_unit_test(differences_of_headers_are_named),
         cmocka_unit_test(every_field_comes_back),
         cmocka_unit_test(the_bytes_are_those_of_the_version),
+        cmocka_unit_test(an_adapter_is_that_of_the_slot),
         cmocka_unit_test(what_is_cut_off_is_refused),
         cmocka_unit_test(what_no_engine_takes_is_refused),
         cmocka_unit_test(a_grammar_that_was_changed_is_refused_or_sound),
