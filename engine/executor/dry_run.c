@@ -22,6 +22,7 @@ static struct batch_capacity capacity_of(const struct serving_limits *limits) {
 }
 
 struct largest_step {
+    bool has_adapters;
     struct batch_arena arena;
     struct step_result result;
 };
@@ -73,7 +74,8 @@ static const struct sample_row every_feature = {
 };
 
 /* Distributes num_tokens as evenly as possible. */
-static void fill(struct batch_arena *a, const struct serving_limits *limits, int32_t num_tokens) {
+static void fill(struct batch_arena *a, const struct serving_limits *limits, int32_t num_tokens,
+                 bool has_adapters) {
     int32_t num_seqs = min_int32(num_tokens, limits->max_num_seqs);
     int32_t each = num_tokens / num_seqs, more = num_tokens % num_seqs;
     int32_t token = 0;
@@ -94,6 +96,7 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
         .num_tokens = num_tokens,
         .num_seqs = num_seqs,
         .max_blocks_per_seq = serving_limits_max_blocks(limits),
+        .has_adapters = has_adapters,
         .num_copies = 1,
         .num_sample_rows = num_seqs,
         .num_counts = 1,
@@ -107,7 +110,7 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
 static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
                     const struct serving_limits *limits, struct largest_step *step,
                     int32_t num_tokens, struct rank_watch *watch, struct error *err) {
-    fill(&step->arena, limits, num_tokens);
+    fill(&step->arena, limits, num_tokens, step->has_adapters);
     const struct batch batch = batch_arena_view(&step->arena);
     rank_watch_begin(watch);
     rank_moves_enqueue(b, cache, NULL, &batch);
@@ -126,11 +129,12 @@ static int32_t next_larger(int32_t n) {
 }
 
 static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *cache,
-                     const struct serving_limits *limits, int32_t largest, struct rank_watch *watch,
-                     struct error *err) {
+                     const struct serving_limits *limits, int32_t largest, bool has_adapters,
+                     struct rank_watch *watch, struct error *err) {
     struct largest_step step;
     if (alloc_step(&step, limits, err) != 0)
         return -1;
+    step.has_adapters = has_adapters;
     int status = 0;
     for (int32_t n = 1; n < largest && status == 0; n = next_larger(n))
         status = run_step(b, llama, cache, limits, &step, n, watch, err);
@@ -141,7 +145,7 @@ static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *ca
 }
 
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, struct rank_watch *watch,
+            const struct serving_limits *limits, bool has_adapters, struct rank_watch *watch,
             struct tuning_report *out_tuning, struct error *err) {
     const struct tuning_ops *tuning = b->ops->tuning;
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
@@ -151,7 +155,7 @@ int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
     *out_tuning = (struct tuning_report){0};
     if (tuning != NULL && tuning->begin(b, DRY_RUN_TUNING_SECONDS, err) != 0)
         return -1;
-    int status = run_steps(b, llama, cache, limits, largest, watch, err);
+    int status = run_steps(b, llama, cache, limits, largest, has_adapters, watch, err);
     if (tuning != NULL)
         tuning->end(b, out_tuning);
     return status;

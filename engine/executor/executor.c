@@ -378,6 +378,7 @@ void executor_info_fix(const struct executor_info *info, struct executor_config 
     config->kv_memory_bytes = info->memory.kv_bytes;
     config->swap_bytes = info->memory.swap_bytes;
     config->limits = info->limits;
+    config->lora = info->lora;
 }
 
 int executor_info_compare(const struct executor_info *first, const struct executor_info *now,

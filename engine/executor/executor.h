@@ -198,6 +198,7 @@ struct executor_info {
     bool batch_invariant;
     enum dtype activation_dtype;
     enum kv_type kv_type;
+    struct lora_shape lora; /* of the slots; zeros: none */
     /* Computed from the model's settings and bytes (weights_digest.h): equal for models that agree
      * in everything that could change an answer. Zeros if the executor is only planned, and on rank
      * 1 and higher of several processes. */

@@ -1,7 +1,8 @@
 /* The order of loading, and which part an error names when memory is short:
  *
  *   backend      with the workspace of its ops
- *   weights      \ checked against the free memory before anything is read
+ *   weights      \
+ *   adapters      | checked against the free memory before anything is read
  *   llama        /
  *   dry run      only on a GPU: drivers and libraries allocate what they need on first use,
  *                algorithms are timed, and decode steps are recorded, and dropped again
@@ -65,6 +66,16 @@ static int plan_weights(struct rank *rank, struct error *err) {
                       err);
 }
 
+static int plan_adapters(struct rank *rank, struct error *err) {
+    const struct backend *b = rank->backend;
+    if (rank->config.lora.num_slots == 0)
+        return 0;
+    size_t bytes = lora_slots_needed(&rank->model->config, &rank->shard, &rank->config.lora,
+                                     b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE);
+    rank->memory.adapter_bytes = bytes;
+    return check_room(rank, "adapters", bytes, "lower --max-loras or --max-lora-rank", err);
+}
+
 /* *out_bytes: what llama_create will allocate, in addition to what the backend took when it was
  * opened. */
 static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
@@ -86,8 +97,8 @@ static void measure_free(struct rank *rank, size_t planned_bytes) {
     rank->total_bytes = total;
     rank->planned_bytes = planned_bytes;
     size_t left = free > planned_bytes ? free - planned_bytes : 0;
-    size_t used = total - left,
-           known = memory->weight_bytes + memory->workspace_bytes + memory->recorded_bytes;
+    size_t used = total - left, known = memory->weight_bytes + memory->adapter_bytes +
+                                        memory->workspace_bytes + memory->recorded_bytes;
     memory->overhead_bytes = used > known ? used - known : 0;
 }
 
@@ -185,6 +196,17 @@ static int choose_kv_type(struct rank *rank, struct error *err) {
                      kv_type_name(*type), rank->backend->name, taken);
 }
 
+/* Chooses the type of their numbers; without any, the shape is all zeros. */
+static void choose_lora_shape(struct rank *rank) {
+    const struct backend *b = rank->backend;
+    struct lora_shape *shape = &rank->config.lora;
+    CHECK(shape->num_slots >= 0 && shape->num_slots <= LORA_MAX_SLOTS);
+    if (shape->num_slots == 0)
+        *shape = (struct lora_shape){0};
+    else if (shape->dtype == DTYPE_AUTO)
+        shape->dtype = b->has_dedicated_memory ? b->activation_dtype : DTYPE_F16;
+}
+
 static void set_layout(struct rank *rank) {
     const struct model_config *model = &rank->model->config;
     rank->cache.layout = (struct kv_layout){
@@ -223,6 +245,7 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
+    choose_lora_shape(rank);
     rank->weights_options.cuts_key_bias = kv_type_has_scales(rank->config.kv_type);
     rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL;
     if (!rank->backend->has_dedicated_memory)
@@ -248,6 +271,22 @@ static int load_weights(struct rank *rank, struct weights_reader *reader, struct
     rank->memory.weight_bytes = rank->weights->bytes;
     if (b->has_dedicated_memory && before > after)
         rank->memory.weight_bytes = before - after;
+    return 0;
+}
+
+static int create_adapters(struct rank *rank, struct error *err) {
+    struct error why = {0};
+    if (plan_adapters(rank, err) != 0)
+        return -1;
+    if (rank->config.lora.num_slots == 0)
+        return 0;
+    rank_watch_begin(rank->watch);
+    int status = lora_slots_create(rank->backend, &rank->model->config, &rank->shard,
+                                   &rank->config.lora, &rank->lora, &why);
+    rank_watch_end(rank->watch);
+    if (status != 0)
+        return explain(&why, "adapters", "lower --max-loras or --max-lora-rank", err);
+    rank->memory.adapter_bytes = lora_slots_bytes(rank->lora);
     return 0;
 }
 
@@ -292,8 +331,8 @@ static int record_steps(struct rank *rank, struct error *err) {
 static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     struct error why = {0};
     if (alloc_blocks(rank, 2, &why) != 0 ||
-        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->watch, &rank->tuning,
-                &why) != 0)
+        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->lora != NULL,
+                rank->watch, &rank->tuning, &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     size_t before = free_bytes_of(rank);
@@ -310,9 +349,10 @@ static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
 
 static int plan_memory(struct rank *rank, struct error *err) {
     size_t workspace_bytes;
-    if (plan_weights(rank, err) != 0 || plan_workspace(rank, &workspace_bytes, err) != 0)
+    if (plan_weights(rank, err) != 0 || plan_adapters(rank, err) != 0 ||
+        plan_workspace(rank, &workspace_bytes, err) != 0)
         return -1;
-    measure_free(rank, rank->memory.weight_bytes + workspace_bytes);
+    measure_free(rank, rank->memory.weight_bytes + rank->memory.adapter_bytes + workspace_bytes);
     return 0;
 }
 
@@ -333,7 +373,8 @@ int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err
 
 int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err) {
     size_t returned_bytes = 0;
-    if (load_weights(rank, reader, err) != 0 || create_llama(rank, err) != 0 ||
+    if (load_weights(rank, reader, err) != 0 || create_adapters(rank, err) != 0 ||
+        create_llama(rank, err) != 0 ||
         (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
         return -1;
     measure_free(rank, returned_bytes);
@@ -395,6 +436,7 @@ void rank_close(struct rank *rank) {
     llama_destroy(rank->llama);
     if (rank->backend != NULL) {
         free_pools(rank);
+        lora_slots_destroy(rank->lora);
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);
     }
@@ -403,8 +445,22 @@ void rank_close(struct rank *rank) {
 
 /* --- Steps --- */
 
+/* The first failure counts; what was to be written after it may be missing. */
+static void write_adapters(struct rank *rank, const struct batch *batch) {
+    CHECK(batch->num_adapter_writes == 0 || rank->lora != NULL);
+    for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
+        const struct adapter_write *write = &batch->adapter_writes[i];
+        struct error err = {0};
+        if (lora_slots_write(rank->lora, write->slot, &write->rows,
+                             batch->adapter_data + write->first_byte, &err) != 0 &&
+            rank->failure.code == ERROR_NONE)
+            error_set(&rank->failure, ERROR_DEVICE, "cannot write an adapter: %.400s", err.message);
+    }
+}
+
 void rank_begin(struct rank *rank, const struct batch *batch) {
     rank_watch_begin(rank->watch);
+    write_adapters(rank, batch);
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         llama_forward(rank->llama, &rank->cache, batch);
@@ -424,6 +480,8 @@ int rank_wait(struct rank *rank, struct error *err) {
     rank_watch_begin(rank->watch);
     int status = rank->backend->ops->step_wait(rank->backend, err);
     rank_watch_end(rank->watch);
+    if (status == 0 && rank->failure.code != ERROR_NONE)
+        return error_set(err, rank->failure.code, "%s", rank->failure.message);
     return status;
 }
 

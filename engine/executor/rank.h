@@ -1,14 +1,15 @@
-/* Everything that one rank computes with: backend, its share of the weights, workspace, the KV
- * cache of its heads and layers, and its host block pool. rank_load and rank_allocate allocate the
- * memory; a step allocates no device memory. A rank is opened, used and closed by one thread, or by
- * several one after another (rank_executor.h). The ranks of an executor are opened, and run their
- * steps, together (backend.h). */
+/* Everything that one rank computes with: backend, its share of the weights and of the adapters'
+ * slots, workspace, the KV cache of its heads and layers, and its host block pool. rank_load and
+ * rank_allocate allocate the memory; a step allocates no device memory. A rank is opened, used and
+ * closed by one thread, or by several one after another (rank_executor.h). The ranks of an executor
+ * are opened, and run their steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
 #include "config/base/clock.h"
 #include "engine/executor/executor.h"
 #include "models/llama.h"
+#include "models/lora/lora_slots.h"
 #include "models/weights/weights.h"
 
 #include <stdatomic.h>
@@ -76,6 +77,7 @@ struct rank {
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;
+    struct lora_slots *lora; /* NULL: no room for adapters */
     struct llama *llama;
     struct kv_cache cache;
     struct buffer host_pool; /* empty: none */
@@ -87,6 +89,7 @@ struct rank {
     char place[EXECUTOR_PLACE_BYTES]; /* see executor_info */
     size_t free_bytes, total_bytes;   /* of the device, with everything except the pools in place */
     size_t planned_bytes;             /* the part of it that is only planned */
+    struct error failure;             /* of writing an adapter, until rank_wait returns it */
 };
 
 /* Opens the backend of rank `index` among those in this process, and plans the memory of the rest
@@ -107,8 +110,9 @@ int rank_allocate(struct rank *rank, struct error *err);
 void rank_release(struct rank *rank);
 void rank_close(struct rank *rank); /* accepts a zeroed one */
 
-/* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last
- * hidden states, without reading a late input (batch.h); for a batch without tokens it only moves.
+/* The parts of a step, in this order. rank_begin writes the batch's pieces of adapters, moves its
+ * blocks and computes the last hidden states, without reading a late input (batch.h); for a batch
+ * without tokens it only writes and moves.
  * rank_sample does the rest. rank_wait waits until the result of the oldest step that was sampled
  * is complete; it returns 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 void rank_begin(struct rank *rank, const struct batch *batch);
@@ -150,11 +154,12 @@ int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_poo
 /* Runs steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, over at most max_num_seqs sequences, and finally
  * one of max_num_batched_tokens. So the sizes of decode steps, which wait for products most, are
  * timed first. Each sequence samples a token with every feature of sampling on and has its hidden
- * states summed; the first is max_model_len long. All of them live in block 0 of the cache, which
- * each step copies to block 1: the results are meaningless. limits->num_blocks is not read. The
- * watch sees each step; NULL: none. *out_tuning reports what was timed. */
+ * states summed; with has_adapters, all use that of slot 0. The first is max_model_len long. All of
+ * them live in block 0 of the cache, which each step copies to block 1: the results are
+ * meaningless. limits->num_blocks is not read. The watch sees each step; NULL: none. *out_tuning
+ * reports what was timed. */
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, struct rank_watch *watch,
+            const struct serving_limits *limits, bool has_adapters, struct rank_watch *watch,
             struct tuning_report *out_tuning, struct error *err);
 
 #endif

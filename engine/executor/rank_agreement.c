@@ -38,6 +38,9 @@ static const struct {
     CONFIG("speculative-config", limits.num_speculative_tokens),
     CONFIG("max-logprobs", limits.max_logprobs),
     CONFIG("block-size", limits.block_size),
+    CONFIG("max-loras", lora.num_slots),
+    CONFIG("max-lora-rank", lora.max_rank),
+    CONFIG("lora-dtype", lora.dtype),
 };
 
 /* Returns the option that differs; NULL: none. */

@@ -113,6 +113,13 @@ int rank_message_check_ready(const struct executor_info *info,
     if ((unsigned)info->activation_dtype >= DTYPE_COUNT || (unsigned)info->kv_type >= NUM_KV_TYPES)
         return error_set(err, ERROR_RESTART, "there is no type %d or %d",
                          (int)info->activation_dtype, (int)info->kv_type);
+    const struct lora_shape *lora = &info->lora, *wanted = &requested->lora;
+    bool is_type = wanted->dtype == DTYPE_AUTO ? (unsigned)lora->dtype <= DTYPE_BF16
+                                               : lora->dtype == wanted->dtype;
+    if (lora->num_slots != wanted->num_slots ||
+        (wanted->num_slots > 0 && (lora->max_rank != wanted->max_rank || !is_type)))
+        return error_set(err, ERROR_RESTART, "it has %d adapters of rank %d and type %d",
+                         lora->num_slots, lora->max_rank, (int)lora->dtype);
     if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS ||
         info->num_stages != max_int32(requested->num_stages, 1) || info->swap_block_ns < 0)
         return error_set(err, ERROR_RESTART,

@@ -246,7 +246,7 @@ static struct kv_budget kv_budget_of_device(const struct rank *rank) {
 /* The system's memory that ranks in one process share: the least was left when the last one had
  * loaded. */
 struct system_memory {
-    size_t free_bytes, planned_bytes, weight_bytes;
+    size_t free_bytes, planned_bytes, weight_bytes, adapter_bytes;
 };
 
 static struct system_memory system_memory_of(const struct rank *ranks, int32_t num_ranks) {
@@ -255,6 +255,7 @@ static struct system_memory system_memory_of(const struct rank *ranks, int32_t n
         memory.free_bytes = min_size(memory.free_bytes, ranks[r].free_bytes);
         memory.planned_bytes += ranks[r].planned_bytes;
         memory.weight_bytes += ranks[r].memory.weight_bytes;
+        memory.adapter_bytes += ranks[r].memory.adapter_bytes;
     }
     memory.free_bytes = share_of_machine(&ranks[0], memory.free_bytes);
     return memory;
@@ -269,7 +270,7 @@ static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t nu
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], config->kv_memory_bytes),
         .free_bytes = rest(memory.free_bytes, memory.planned_bytes),
-        .system_bytes = rest(system_bytes, memory.weight_bytes),
+        .system_bytes = rest(system_bytes, memory.weight_bytes + memory.adapter_bytes),
         .utilization = config->gpu_memory_utilization,
     };
 }
@@ -279,11 +280,19 @@ static int check_weights(const struct rank *ranks, int32_t num_ranks, struct err
     const struct system_memory memory = system_memory_of(ranks, num_ranks);
     if (memory.planned_bytes <= memory.free_bytes)
         return 0;
+    if (memory.weight_bytes <= memory.free_bytes && memory.adapter_bytes > 0)
+        return error_set(err, ERROR_MEMORY,
+                         "out of memory for the adapters: %.1f MiB, in addition to %.1f MiB for "
+                         "weights and steps, but %.1f MiB of the system's memory are available; "
+                         "lower --max-loras or --max-lora-rank",
+                         mib(memory.adapter_bytes),
+                         mib(memory.planned_bytes - memory.adapter_bytes), mib(memory.free_bytes));
     return error_set(err, ERROR_MEMORY,
                      "out of memory for the weights: %.1f MiB, and %.1f MiB for steps, but %.1f "
                      "MiB of the system's memory are available; serve a smaller model or one in "
                      "fewer bits, or stop what else runs",
-                     mib(memory.weight_bytes), mib(memory.planned_bytes - memory.weight_bytes),
+                     mib(memory.weight_bytes),
+                     mib(memory.planned_bytes - memory.weight_bytes - memory.adapter_bytes),
                      mib(memory.free_bytes));
 }
 
@@ -397,6 +406,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
 
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;
+    sum->adapter_bytes += more->adapter_bytes;
     sum->workspace_bytes += more->workspace_bytes;
     sum->kv_bytes += more->kv_bytes;
     sum->swap_bytes += more->swap_bytes;
@@ -469,6 +479,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,
         .kv_type = first->config.kv_type,
+        .lora = first->config.lora,
         .at_hand_bytes = kv_budget_of_system(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
         .num_stages = max_int32(first->config.num_stages, 1),

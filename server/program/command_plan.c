@@ -56,8 +56,8 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
 /* All but the KV cache. The first has the front end as well, the program each. */
 static size_t fixed_bytes(const struct memory_table *table, int32_t rank) {
     const struct executor_memory *memory = &table->executor->rank_memory[rank];
-    size_t bytes =
-        memory->weight_bytes + memory->workspace_bytes + memory->swap_bytes + table->program_bytes;
+    size_t bytes = memory->weight_bytes + memory->adapter_bytes + memory->workspace_bytes +
+                   memory->swap_bytes + table->program_bytes;
     return rank == 0 ? bytes + table->engine_bytes + table->http_bytes + table->response_bytes
                      : bytes;
 }

@@ -72,6 +72,10 @@ static void put_context(const struct printer *out, const struct executor_info *i
 /* Parts in the device's memory: a GPU's own, else the system's. */
 static void put_device_parts(const struct printer *out, const struct executor_info *info) {
     put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
+    if (info->lora.num_slots > 0)
+        put(out, "adapters   %8.1f MiB = %d slots of rank %d in %s",
+            mib(info->memory.adapter_bytes), info->lora.num_slots, info->lora.max_rank,
+            dtype_name(info->lora.dtype));
     if (!out->is_brief)
         put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
             mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
@@ -100,8 +104,8 @@ static void put_ranks(const struct printer *out, const struct executor_info *inf
         const struct executor_memory *memory = &info->rank_memory[r];
         put(out,
             "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f; %s", r,
-            mib(memory->weight_bytes + memory->workspace_bytes + memory->kv_bytes +
-                memory->swap_bytes),
+            mib(memory->weight_bytes + memory->adapter_bytes + memory->workspace_bytes +
+                memory->kv_bytes + memory->swap_bytes),
             mib(memory->weight_bytes), mib(memory->workspace_bytes), mib(memory->kv_bytes),
             mib(memory->swap_bytes), info->rank_places[r]);
     }
@@ -118,9 +122,9 @@ static void put_swap(const struct printer *out, const struct executor_info *info
 }
 
 static size_t device_bytes(const struct executor_info *info) {
-    return info->has_dedicated_memory
-               ? 0
-               : info->memory.weight_bytes + info->memory.workspace_bytes + info->memory.kv_bytes;
+    return info->has_dedicated_memory ? 0
+                                      : info->memory.weight_bytes + info->memory.adapter_bytes +
+                                            info->memory.workspace_bytes + info->memory.kv_bytes;
 }
 
 /* The second number of statm: resident pages. */

@@ -101,6 +101,7 @@ static void write_memory(const struct memory_table *table, struct byte_buffer *o
     json_write_key(out, "memory_bytes");
     json_write_begin_object(out);
     write_bytes("weights", memory->weight_bytes, out);
+    write_bytes("adapters", memory->adapter_bytes, out);
     write_bytes("workspace", memory->workspace_bytes, out);
     write_bytes("kv_cache", memory->kv_bytes, out);
     write_bytes("swap", memory->swap_bytes, out);

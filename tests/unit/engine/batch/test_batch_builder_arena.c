@@ -9,6 +9,7 @@
 
 #include "engine/core/engine_core.h"
 #include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_lora.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #define NUM_REQUESTS 4
 #define MAX_TOKENS 12
+#define NUM_SLOTS 2
 
 static const struct serving_limits limits = {.max_num_seqs = 8,
                                              .max_num_batched_tokens = 24,
@@ -77,12 +79,22 @@ static void check_small_copy(const struct batch_arena *from) {
     ASSERT_SAME(swap_in_from, counts->num_swap_in);
     ASSERT_SAME(copy_to, counts->num_copies);
     ASSERT_SAME(logit_rows, counts->num_sample_rows);
+    ASSERT_SAME(adapter_slots, counts->has_adapters ? counts->num_seqs : 0);
+    ASSERT_SAME(adapter_writes, counts->num_adapter_writes);
+    ASSERT_SAME(adapter_data, counts->adapter_bytes);
     free(copy.memory);
+}
+
+static struct batch_capacity capacity_of_step(void) {
+    const struct lora_shape shape = fake_lora_shape(NUM_SLOTS);
+    struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    adapter_slots_add_capacity(NULL, &shape, &capacity);
+    return capacity;
 }
 
 /* Only the results come back. */
 static int run_copy(struct remote *remote, struct error *err) {
-    const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    const struct batch_capacity capacity = capacity_of_step();
     size_t bytes = step_memory_bytes(&capacity), arena_bytes = batch_arena_bytes(&capacity);
     size_t results = step_result_offset(&capacity);
     char *original = remote->step->arena.memory, *sent = aligned_alloc(64, bytes);
@@ -105,7 +117,7 @@ static int run_copy(struct remote *remote, struct error *err) {
 }
 
 static int run_extent(struct remote *remote, struct error *err) {
-    const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    const struct batch_capacity capacity = capacity_of_step();
     const struct batch_capacity extent = batch_arena_extent(&remote->step->arena, &capacity);
     size_t arena_bytes = batch_arena_bytes(&capacity);
     char *original = remote->step->arena.memory, *kept = malloc(arena_bytes);
@@ -180,6 +192,13 @@ static struct sampling_params params_of(int index, struct token_bias *bias) {
     return params;
 }
 
+static struct adapter *load(struct engine_core *core, int32_t slot) {
+    struct adapter *adapter = fake_lora_adapter("a", (uint64_t)slot + 1);
+    engine_core_load_adapter(core, slot, adapter, false);
+    adapter_unref(adapter); /* the core has one */
+    return adapter;
+}
+
 static int32_t run_requests(enum way way, int32_t *tokens) {
     static const struct executor_ops ops = {
         .submit = submit,
@@ -198,6 +217,7 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
     const struct engine_core_config config = {.schedule.kv.limits = &limits,
                                               .schedule.kv.num_tenants = 1,
                                               .schedule.kv.caching = true,
+                                              .lora = fake_lora_shape(NUM_SLOTS),
                                               .stall_timeout_ns = INT64_MAX / 4,
                                               .clock = read_clock,
                                               .notify = ignore};
@@ -206,6 +226,11 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
                        limits.max_num_batched_tokens);
     fake_executor_add_host(&remote.fake, limits.num_host_blocks);
     assert_int_equal(engine_core_init(&core, &config, &remote.base, fake_tokenizer(), &err), 0);
+    struct adapter *used = load(&core, 1), *other;
+    while (engine_core_step(&core))
+        ;
+    assert_int_equal(atomic_load(&used->state), ADAPTER_READY);
+    other = load(&core, 0); /* while the requests run */
     struct request *requests[NUM_REQUESTS];
     for (int i = 0; i < NUM_REQUESTS; i++) {
         static const int32_t prompt[] = {3, 4, 5, 6, 7, 8, 9, 10, 11};
@@ -213,6 +238,8 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
         const struct sampling_params params = params_of(i, &bias);
         requests[i] = request_create(prompt, 9 - i, &params);
         requests[i]->id = (uint64_t)i + 1;
+        if (i % 2 == 1)
+            request_set_adapter(requests[i], used);
         engine_core_add(&core, requests[i]);
     }
     while (engine_core_step(&core))
@@ -229,6 +256,9 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
         token_buffer_finish(&events);
         request_unref(requests[i]);
     }
+    assert_int_equal(atomic_load(&other->state), ADAPTER_READY);
+    assert_true(remote.fake.num_adapted > 0 &&
+                remote.fake.num_written > remote.fake.num_written_idle);
     assert_true(remote.num_steps > MAX_TOKENS);
     assert_ptr_equal(remote.step->arena.memory, remote.step_memory);
     engine_core_finish(&core);

@@ -90,6 +90,12 @@ static void test_differences(void **state) {
     reports[2].config.kv_memory_bytes = 1;
     assert_refused(reports, ERROR_CONFIG,
                    "kv-cache-memory-bytes: rank 2 has another value than rank 0");
+    fill(reports);
+    reports[1].config.lora.num_slots = 2;
+    assert_refused(reports, ERROR_CONFIG, "max-loras: rank 1 has another value than rank 0");
+    fill(reports);
+    reports[2].config.lora.max_rank = 64;
+    assert_refused(reports, ERROR_CONFIG, "max-lora-rank: rank 2 has another value than rank 0");
 }
 
 int main(void) {

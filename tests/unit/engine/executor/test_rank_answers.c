@@ -145,6 +145,9 @@ static void have_many_ranks(struct executor_info *info) {
 static void have_no_type(struct executor_info *info) {
     info->kv_type = (enum kv_type)77;
 }
+static void have_adapters(struct executor_info *info) {
+    info->lora = (struct lora_shape){.num_slots = 2, .max_rank = 16, .dtype = DTYPE_F16};
+}
 
 static const struct boast {
     void (*spoil)(struct executor_info *info);
@@ -160,6 +163,7 @@ static const struct boast {
     {have_no_ranks, "0 ranks"},
     {have_many_ranks, "ranks"},
     {have_no_type, "no type"},
+    {have_adapters, "2 adapters of rank 16"},
 };
 #define NUM_BOASTS ((int)(sizeof(boasts) / sizeof(boasts[0])))
 

@@ -79,6 +79,19 @@ static void test_cpu(void **state) {
     assert_non_null(strstr(text, "7 connections"));
 }
 
+/* Their line is there if there is room for any. */
+static void test_adapters(void **state) {
+    struct executor_info worker = info(false);
+    char text[4096] = "";
+    double without = write_table(&worker, text);
+    assert_true(part(text, "adapters") < 0);
+    worker.lora = (struct lora_shape){.num_slots = 8, .max_rank = 64, .dtype = DTYPE_F16};
+    worker.memory.adapter_bytes = 24 * MIB;
+    text[0] = '\0';
+    assert_true(write_table(&worker, text) == without + 24);
+    assert_non_null(strstr(text, "adapters       24.0 MiB = 8 slots of rank 64 in f16"));
+}
+
 /* What is on the GPU is no part of the system's memory. */
 static void test_gpu(void **state) {
     const struct executor_info worker = info(true);
@@ -217,15 +230,11 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_context),
-        cmocka_unit_test(test_no_responses),
-        cmocka_unit_test(test_recorded_steps),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_planned_swap),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_gpu),          cmocka_unit_test(test_context),
+        cmocka_unit_test(test_no_responses), cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

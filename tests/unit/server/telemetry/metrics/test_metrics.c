@@ -12,7 +12,11 @@
 #include <cmocka.h>
 
 static const struct executor_memory rank_memory[] = {
-    {.weight_bytes = 6000000000, .workspace_bytes = 12, .kv_bytes = 20, .swap_bytes = 160},
+    {.weight_bytes = 6000000000,
+     .adapter_bytes = 7,
+     .workspace_bytes = 12,
+     .kv_bytes = 20,
+     .swap_bytes = 160},
     {.weight_bytes = 4000000001, .workspace_bytes = 8, .kv_bytes = 21, .swap_bytes = 0}};
 
 static char *format_with(const struct engine_stats *engine, const struct http_stats *http,
@@ -334,11 +338,13 @@ static void ranks_have_their_own(void **state) {
     assert_null(strstr(text, "rank_compute_seconds_total"));
     for (int r = 0; r < 2; r++) {
         const struct executor_memory *memory = &rank_memory[r];
-        const double expected[] = {(double)memory->weight_bytes, (double)memory->workspace_bytes,
-                                   (double)memory->kv_bytes, (double)memory->swap_bytes};
-        static const char *const parts[] = {",part=\"weights\"", ",part=\"workspace\"",
-                                            ",part=\"kv_cache\"", ",part=\"swap\""};
-        for (int i = 0; i < 4; i++)
+        const double expected[] = {(double)memory->weight_bytes, (double)memory->adapter_bytes,
+                                   (double)memory->workspace_bytes, (double)memory->kv_bytes,
+                                   (double)memory->swap_bytes};
+        static const char *const parts[] = {",part=\"weights\"", ",part=\"adapters\"",
+                                            ",part=\"workspace\"", ",part=\"kv_cache\"",
+                                            ",part=\"swap\""};
+        for (int i = 0; i < 5; i++)
             assert_true(sample_of_rank(text, "rank_memory_bytes", r, parts[i]) == expected[i]);
     }
     free(text);
