@@ -46,7 +46,8 @@ int32_t adapter_slots_id(struct adapter_slots *slots, const struct adapter *adap
 void adapter_slots_load(struct adapter_slots *slots, int32_t index, struct adapter *adapter,
                         bool is_ready) {
     CHECK(index >= 0 && index < slots->shape.num_slots && slots->slots[index].adapter == NULL);
-    adapter->slot = index;
+    if (adapter->slot != index) /* else others may be reading it */
+        adapter->slot = index;
     adapter_change(adapter, ADAPTER_NEW, is_ready ? ADAPTER_READY : ADAPTER_LOADING);
     slots->slots[index] = (struct adapter_slot){
         .adapter = adapter_ref(adapter), .id = ++slots->num_loaded, .was_ready = is_ready};

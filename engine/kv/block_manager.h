@@ -40,7 +40,7 @@ struct swap_origin {
 
 struct block_manager {
     struct block_manager_config config;
-    struct block_key public_root; /* root of the first tenant, without a salt */
+    struct block_key public_root; /* root of the first tenant, without a salt or an adapter */
     struct block_pool pool;       /* of the device */
     struct block_pool host;
     struct prefix_cache cache;   /* zeroed without caching */

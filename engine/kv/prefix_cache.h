@@ -17,8 +17,8 @@ struct block_content {
     struct block_key previous; /* key of the block before it, or the root */
     int32_t tenant;
     bool is_first;   /* first of its history: `previous` is the root */
-    bool is_private; /* not found by everybody's prompts: it belongs to one of several tenants, or
-                        is salted */
+    bool is_private; /* not found by everybody's prompts: it belongs to one of several tenants, is
+                        salted, or an adapter computed it */
     struct block_adapter adapter; /* for events: the key depends on it */
     const int32_t *tokens;        /* [block_size] */
 };

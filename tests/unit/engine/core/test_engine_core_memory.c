@@ -11,6 +11,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/grammar/machine/grammar.h"
 #include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_lora.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <stdlib.h>
@@ -168,6 +169,7 @@ static void start(struct fixture *f, const struct setup *setup) {
         .schedule.kv.limits = &f->limits,
         .schedule.kv.num_tenants = 1,
         .schedule.kv.caching = true,
+        .lora = fake_lora_shape(2),
         .async_scheduling = setup->planning != AFTER,
         .drafter = f->drafter,
         .vocabulary = f->vocabulary,
