@@ -80,8 +80,9 @@ static int plan_adapters(struct rank *rank, struct error *err) {
  * opened. */
 static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
     const struct backend *b = rank->backend;
-    size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, b->activation_dtype,
-                                          b->head_rows_step, &rank->limits);
+    const struct lora_shape *lora = rank->config.lora.num_slots > 0 ? &rank->config.lora : NULL;
+    size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, lora,
+                                          b->activation_dtype, b->head_rows_step, &rank->limits);
     rank->memory.workspace_bytes = bytes + b->workspace_bytes;
     *out_bytes = bytes;
     return check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",
@@ -296,8 +297,8 @@ static int create_llama(struct rank *rank, struct error *err) {
     if (plan_workspace(rank, &bytes, err) != 0)
         return -1;
     rank_watch_begin(rank->watch);
-    int status = llama_create(b, &rank->model->config, &rank->shard, rank->weights, &rank->limits,
-                              &rank->llama, err);
+    int status = llama_create(b, &rank->model->config, &rank->shard, rank->weights, rank->lora,
+                              &rank->limits, &rank->llama, err);
     rank_watch_end(rank->watch);
     if (status != 0)
         return -1;

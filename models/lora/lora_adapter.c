@@ -152,7 +152,7 @@ void lora_adapter_copy(const struct lora_adapter *adapter, const struct lora_row
 
 /* --- The whole --- */
 
-static int set_digest(struct lora_adapter *adapter, struct error *err) {
+int lora_set_digest(struct lora_adapter *adapter, struct error *err) {
     struct content_hash *hash = content_hash_create();
     if (hash == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the digest of an adapter");
@@ -172,29 +172,6 @@ static int set_digest(struct lora_adapter *adapter, struct error *err) {
             }
     content_hash_digest(hash, adapter->digest);
     content_hash_destroy(hash);
-    return 0;
-}
-
-int lora_adapter_open(const char *path, const struct model *model, const struct lora_shape *shape,
-                      struct lora_adapter **out, struct error *err) {
-    CHECK(shape->max_rank % LORA_RANK_STEP == 0);
-    struct lora_adapter *adapter = calloc(1, sizeof(*adapter));
-    size_t count = (size_t)model->config.num_layers * LORA_NUM_ROLES * LORA_MAX_PARTS;
-    if (adapter != NULL) {
-        adapter->config = &model->config;
-        adapter->shape = *shape;
-        adapter->matrices = calloc(count, sizeof(*adapter->matrices));
-        adapter->bytes = sizeof(*adapter) + count * sizeof(*adapter->matrices);
-    }
-    if (adapter == NULL || adapter->matrices == NULL) {
-        lora_adapter_close(adapter);
-        return error_set(err, ERROR_MEMORY, "no memory for an adapter");
-    }
-    if (lora_read(path, model, adapter, err) != 0 || set_digest(adapter, err) != 0) {
-        lora_adapter_close(adapter);
-        return -1;
-    }
-    *out = adapter;
     return 0;
 }
 

@@ -27,9 +27,8 @@ int32_t lora_inputs(const struct model_config *config, enum projection_role role
 /* Returns one part's matrices. */
 struct lora_matrices *lora_matrices_at(const struct lora_adapter *adapter, int32_t layer,
                                        enum projection_role role, int32_t part);
-/* Reads all files into an adapter without matrices. */
-int lora_read(const char *path, const struct model *model, struct lora_adapter *adapter,
-              struct error *err);
+/* Sets the digest, once the matrices are there. */
+int lora_set_digest(struct lora_adapter *adapter, struct error *err);
 
 /* What the files say besides the tensors. */
 struct lora_settings {

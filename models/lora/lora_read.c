@@ -1,6 +1,6 @@
 #include "models/lora/lora_private.h"
 
-#include "config/base/utf8.h"
+#include "config/base/check.h"
 #include "models/config/metadata_field.h"
 #include "models/config/tensor_names.h"
 #include "models/files/input_file.h"
@@ -36,8 +36,8 @@ static int refuse(const struct reader *r, const struct tensor_info *tensor, cons
 
 /* --- Names --- */
 
-/* Of "STEM.lora_A.weight", "STEM.lora_A.NAME.weight" or "STEM.weight.lora_a"; false: it is no such
- * name. */
+/* Of "STEM.lora_A.weight", "STEM.lora_A.NAME.weight" or "STEM.weight.lora_a"; false: it is not such
+ * a name. */
 static bool split_name(enum tensor_naming naming, struct text name, struct text *out_stem,
                        bool *out_is_b) {
     if (naming == TENSOR_NAMING_GGUF) {
@@ -368,12 +368,35 @@ static int open_files(struct reader *r, const char *path) {
     return tensor_file_open_safetensors(weights, &r->file, r->err);
 }
 
-int lora_read(const char *path, const struct model *model, struct lora_adapter *adapter,
-              struct error *err) {
+static int read_files(const char *path, const struct model *model, struct lora_adapter *adapter,
+                      struct error *err) {
     struct reader r = {.model = model, .adapter = adapter, .err = err};
     int status = open_files(&r, path);
     if (status == 0)
         status = read_tensors(&r);
     tensor_file_close(r.file);
     return status;
+}
+
+int lora_adapter_open(const char *path, const struct model *model, const struct lora_shape *shape,
+                      struct lora_adapter **out, struct error *err) {
+    CHECK(shape->max_rank % LORA_RANK_STEP == 0);
+    struct lora_adapter *adapter = calloc(1, sizeof(*adapter));
+    size_t count = (size_t)model->config.num_layers * LORA_NUM_ROLES * LORA_MAX_PARTS;
+    if (adapter != NULL) {
+        adapter->config = &model->config;
+        adapter->shape = *shape;
+        adapter->matrices = calloc(count, sizeof(*adapter->matrices));
+        adapter->bytes = sizeof(*adapter) + count * sizeof(*adapter->matrices);
+    }
+    if (adapter == NULL || adapter->matrices == NULL) {
+        lora_adapter_close(adapter);
+        return error_set(err, ERROR_MEMORY, "no memory for an adapter");
+    }
+    if (read_files(path, model, adapter, err) != 0 || lora_set_digest(adapter, err) != 0) {
+        lora_adapter_close(adapter);
+        return -1;
+    }
+    *out = adapter;
+    return 0;
 }
