@@ -96,8 +96,6 @@ void conversion_close(struct conversion *c) {
         tensor_file_close(c->file);
     imatrix_close(c->imatrix);
     gguf_writer_finish(&c->header);
-    for (size_t i = 0; i < c->num_tensors; i++)
-        free(c->tensors[i].experts);
     free(c->tensors);
     free(c->values);
     free(c);
@@ -118,12 +116,19 @@ int conversion_num_fallbacks(const struct conversion *c) {
     return c->num_fallbacks;
 }
 
+static uint64_t num_elements(const struct tensor_info *info) {
+    uint64_t elements = 1;
+    for (int d = 0; d < info->num_dims; d++)
+        elements *= (uint64_t)info->shape[d];
+    return elements;
+}
+
 uint64_t conversion_bytes_from(const struct conversion *c) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < c->num_tensors; i++) {
         const struct planned_tensor *planned = &c->tensors[i];
-        uint64_t count = planned->experts != NULL ? (uint64_t)planned->tensor.info.shape[0] : 1;
-        bytes += planned->source != NULL ? count * planned->source->bytes : 0;
+        if (planned->values == NULL)
+            bytes += dtype_row_bytes(planned->tensor.from, num_elements(&planned->tensor.info));
     }
     return bytes;
 }
@@ -134,12 +139,7 @@ uint64_t conversion_bytes_to(const struct conversion *c) {
 
 uint64_t conversion_num_weights(const struct conversion *c) {
     uint64_t weights = 0;
-    for (size_t i = 0; i < c->num_tensors; i++) {
-        const struct tensor_info *info = &c->tensors[i].tensor.info;
-        uint64_t elements = 1;
-        for (int d = 0; d < info->num_dims; d++)
-            elements *= (uint64_t)info->shape[d];
-        weights += elements;
-    }
+    for (size_t i = 0; i < c->num_tensors; i++)
+        weights += num_elements(&c->tensors[i].tensor.info);
     return weights;
 }

@@ -2,6 +2,7 @@
 #include "models/convert/conversion_private.h"
 
 #include "config/base/array.h"
+#include "models/files/gguf.h"
 #include "models/files/tensor_parts.h"
 #include "models/tokenizer/pretokenizer_regex.h"
 
@@ -87,12 +88,20 @@ static enum dtype kept_dtype(const struct conversion *c, const struct planned_te
     return c->model != NULL && !is_matrix ? DTYPE_F32 : planned->tensor.from;
 }
 
+/* What a checkpoint has quantised in a type that GGUF files have, too, like gpt-oss' experts. */
+static bool is_kept_packed(const struct conversion *c, enum dtype from) {
+    return c->model != NULL && dtype_is_quantised(from) && !c->settings->allow_requantize &&
+           gguf_has_type(from);
+}
+
 static enum dtype choose_dtype(struct conversion *c, struct mixture_state *state,
                                const struct pattern *patterns, struct planned_tensor *planned) {
     struct converted_tensor *tensor = &planned->tensor;
-    if (planned->source == NULL || !quant_mixture_applies(tensor->name, &tensor->info))
+    if (planned->values != NULL || !quant_mixture_applies(tensor->name, &tensor->info))
         return kept_dtype(c, planned);
     enum dtype dtype = find_override(c->settings, patterns, tensor->name);
+    if (dtype == DTYPE_NONE && is_kept_packed(c, tensor->from))
+        return tensor->from;
     if (dtype == DTYPE_NONE)
         dtype = quant_mixture_choose(state, tensor->name, &tensor->info);
     enum dtype fitting = quant_mixture_fit(dtype, tensor->info.shape[tensor->info.num_dims - 1]);
@@ -106,8 +115,8 @@ static int check_source(const struct conversion *c, const struct planned_tensor 
     if (planned->source != NULL && planned->source->unsupported != NULL)
         return error_set(err, ERROR_MODEL, "%s: tensor '%s': type %s is not supported", c->path,
                          tensor->name, planned->source->unsupported->name);
-    if (!dtype_is_quantised(tensor->from) || tensor->from == tensor->info.dtype ||
-        c->settings->allow_requantize)
+    bool is_float = !dtype_is_quantised(tensor->from) || tensor->from == DTYPE_E4M3_128;
+    if (is_float || tensor->from == tensor->info.dtype || c->settings->allow_requantize)
         return 0;
     return error_set(err, ERROR_MODEL,
                      "%s: tensor '%s' is %s already: quantising it again loses more than "

@@ -154,48 +154,6 @@ static int64_t grain_of(size_t cols) {
     return cols < GRAIN_ELEMENTS ? (int64_t)(GRAIN_ELEMENTS / cols) : 1;
 }
 
-/* Row r of a head comes from its first half if r is even, else from its second. */
-static size_t source_row(const struct planned_tensor *planned, size_t num_rows, size_t row) {
-    if (planned->interleaved_heads == 0)
-        return row;
-    size_t head_rows = num_rows / (size_t)planned->interleaved_heads;
-    size_t head = row / head_rows, r = row % head_rows;
-    return head * head_rows + (r % 2) * (head_rows / 2) + r / 2;
-}
-
-/* Reads rows of tensors that follow each other in the new file. */
-static int read_expert_rows(const struct conversion *c, const struct planned_tensor *planned,
-                            size_t first, size_t count, size_t row_bytes, uint8_t *dst,
-                            struct error *err) {
-    size_t expert_rows = (size_t)planned->source->shape[0];
-    while (count > 0) {
-        const struct tensor_info *expert = planned->experts[first / expert_rows];
-        size_t row = first % expert_rows, rows = min_size(count, expert_rows - row);
-        if (tensor_read(c->file, expert, row * row_bytes, rows * row_bytes, dst, err) != 0)
-            return -1;
-        first += rows;
-        count -= rows;
-        dst += rows * row_bytes;
-    }
-    return 0;
-}
-
-static int read_rows(const struct conversion *c, const struct planned_tensor *planned,
-                     size_t num_rows, size_t first, size_t count, size_t row_bytes, uint8_t *dst,
-                     struct error *err) {
-    if (planned->experts != NULL)
-        return read_expert_rows(c, planned, first, count, row_bytes, dst, err);
-    if (planned->interleaved_heads == 0)
-        return tensor_read(c->file, planned->source, first * row_bytes, count * row_bytes, dst,
-                           err);
-    for (size_t i = 0; i < count; i++)
-        if (tensor_read(c->file, planned->source,
-                        source_row(planned, num_rows, first + i) * row_bytes, row_bytes,
-                        dst + i * row_bytes, err) != 0)
-            return -1;
-    return 0;
-}
-
 /* --- Tensors --- */
 
 /* The sizes of a tensor's conversion. An interleaved bias is a column. */
@@ -252,13 +210,13 @@ static int advance(struct run *run, size_t bytes, struct error *err) {
 }
 
 static int convert_parts(struct run *run, const struct planned_tensor *planned,
-                         const struct shape *shape, struct part *part, uint8_t *src,
-                         struct error *err) {
+                         const struct shape *shape, struct part *part, struct source_rows *rows,
+                         uint8_t *src, struct error *err) {
     part->src = src;
     for (size_t row = 0; row < shape->rows; row += shape->part_rows) {
         size_t count = min_size(shape->part_rows, shape->rows - row);
         part->first = row;
-        if (read_rows(run->c, planned, shape->rows, row, count, part->src_row_bytes, src, err) != 0)
+        if (source_rows_read(rows, row, count, src, err) != 0)
             return -1;
         thread_pool_for(run->pool, (int64_t)count, grain_of(part->cols), convert_rows, part);
         if (atomic_load_explicit(&part->failed, memory_order_relaxed))
@@ -285,6 +243,8 @@ static int convert_tensor(struct run *run, const struct planned_tensor *planned,
     if (read_importance(run->c, planned, &shape, &importance, err) != 0)
         return -1;
     part.importance = importance;
+    struct source_rows rows;
+    source_rows_init(&rows, run->c, planned, shape.cols, part.rows_per_matrix);
     uint8_t *src = calloc(shape.part_rows, part.src_row_bytes);
     part.dst = calloc(shape.part_rows, part.dst_row_bytes);
     part.scratch = calloc((size_t)thread_pool_size(run->pool), shape.cols * sizeof(float));
@@ -292,7 +252,8 @@ static int convert_tensor(struct run *run, const struct planned_tensor *planned,
     if (src == NULL || part.dst == NULL || part.scratch == NULL)
         error_set(err, ERROR_MEMORY, "no memory for rows of '%s'", planned->tensor.name);
     else
-        status = convert_parts(run, planned, &shape, &part, src, err);
+        status = convert_parts(run, planned, &shape, &part, &rows, src, err);
+    source_rows_finish(&rows);
     free(src);
     free(part.dst);
     free(part.scratch);
@@ -303,7 +264,7 @@ static int convert_tensor(struct run *run, const struct planned_tensor *planned,
 /* Pads the tensor before it, too. */
 static int write_tensor(struct run *run, const struct planned_tensor *planned, struct error *err) {
     run->output.position = run->data_begin + planned->offset;
-    return planned->source == NULL
+    return planned->values != NULL
                ? put(&run->output, planned->values, planned->tensor.info.bytes, err)
                : convert_tensor(run, planned, err);
 }
@@ -317,12 +278,12 @@ static int write_all(struct run *run, const struct byte_buffer *header, struct e
     if (ftruncate(run->output.fd, (off_t)(header->length + c->header.data_bytes)) != 0)
         return fail(&run->output, "write", err);
     for (size_t i = 0; i < c->num_tensors; i++)
-        if (c->tensors[i].source == NULL && write_tensor(run, &c->tensors[i], err) != 0)
+        if (c->tensors[i].values != NULL && write_tensor(run, &c->tensors[i], err) != 0)
             return -1;
     if (c->model != NULL && folder_source_check(c, run->output.partial, err) != 0)
         return -1;
     for (size_t i = 0; i < c->num_tensors; i++)
-        if (c->tensors[i].source != NULL && write_tensor(run, &c->tensors[i], err) != 0)
+        if (c->tensors[i].values == NULL && write_tensor(run, &c->tensors[i], err) != 0)
             return -1;
     return 0;
 }

@@ -34,6 +34,11 @@ static void put_int(struct conversion *c, const char *name, int32_t value) {
     gguf_writer_u32(&c->header, key_of(c, name, key), (uint32_t)value);
 }
 
+static void put_bool(struct conversion *c, const char *name, bool value) {
+    char key[KEY_BYTES];
+    gguf_writer_bool(&c->header, key_of(c, name, key), value);
+}
+
 static void put_float(struct conversion *c, const char *name, float value) {
     char key[KEY_BYTES];
     gguf_writer_f32(&c->header, key_of(c, name, key), value);
@@ -55,7 +60,19 @@ static bool is_one_of(const char *name, const char *const *names) {
 struct stated {
     int32_t max_position, original_max_position;
     float logits_scaling;
+    float mscale_all_dim; /* of yarn, for latent attention; 0: none */
 };
+
+/* The rope's object has one of two names. */
+static int read_mscale(const struct config_object *o, float *out) {
+    struct config_object rope;
+    if (config_field_object(o, "rope_scaling", &rope) != 0 ||
+        (rope.json == NULL && config_field_object(o, "rope_parameters", &rope) != 0))
+        return -1;
+    if (rope.json == NULL)
+        return 0;
+    return config_field_float(&rope, "mscale_all_dim", 0.0, 100.0, out);
+}
 
 static int read_stated(const struct conversion *c, int32_t original_max_position,
                        struct stated *out, struct error *err) {
@@ -67,63 +84,104 @@ static int read_stated(const struct conversion *c, int32_t original_max_position
     if (root == NULL)
         return -1;
     const struct config_object all = {.json = root, .file = path, .err = err};
-    *out = (struct stated){c->model->config.max_position, original_max_position, 1.0F};
+    *out = (struct stated){c->model->config.max_position, original_max_position, 1.0F, 0.0F};
     int status = config_field_object(&all, "text_config", &text);
     const struct config_object *o = status == 0 && text.json != NULL ? &text : &all;
-    if (status == 0 && (config_field_int(o, "max_position_embeddings", 1, MODEL_MAX_POSITION,
-                                         &out->max_position) != 0 ||
-                        config_field_int(o, "original_max_position_embeddings", 1,
-                                         MODEL_MAX_POSITION, &out->original_max_position) != 0 ||
-                        config_field_float(o, "logits_scaling", MODEL_MIN_MULTIPLIER,
-                                           MODEL_MAX_MULTIPLIER, &out->logits_scaling) != 0))
+    if (status == 0 &&
+        (config_field_int(o, "max_position_embeddings", 1, MODEL_MAX_POSITION,
+                          &out->max_position) != 0 ||
+         config_field_int(o, "original_max_position_embeddings", 1, MODEL_MAX_POSITION,
+                          &out->original_max_position) != 0 ||
+         config_field_float(o, "logits_scaling", MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER,
+                            &out->logits_scaling) != 0 ||
+         (c->model->config.latent.kv_rank > 0 && read_mscale(o, &out->mscale_all_dim) != 0)))
         status = -1;
     cJSON_Delete(root);
     return status;
 }
 
+/* As attention runs on what is cached, and a head's own lengths (config_gguf_latent.c). */
+static void put_latent(struct conversion *c) {
+    const struct model_config *config = &c->model->config;
+    const struct latent_config *latent = &config->latent;
+    if (latent->q_rank > 0)
+        put_int(c, "attention.q_lora_rank", latent->q_rank);
+    put_int(c, "attention.kv_lora_rank", latent->kv_rank);
+    put_int(c, "attention.key_length_mla", latent->nope_dim + config->rotary_dim);
+    put_int(c, "attention.value_length_mla", latent->value_dim);
+    put_int(c, "rope.dimension_count", config->rotary_dim);
+}
+
 static void put_sizes(struct conversion *c, const struct stated *stated) {
     const struct model_config *config = &c->model->config;
+    bool is_latent = config->latent.kv_rank > 0;
+    bool has_rms_epsilon = config->norm == NORM_RMS || config->norm_bias;
     put_int(c, "vocab_size", config->vocab_size);
     put_int(c, "context_length", stated->max_position);
     put_int(c, "embedding_length", config->hidden_size);
-    put_int(c, "block_count", config->num_layers);
+    put_int(c, "block_count", config->num_layers + c->num_extra_layers);
     put_int(c, "feed_forward_length", config->intermediate_size);
     put_int(c, "attention.head_count", config->num_heads);
     put_int(c, "attention.head_count_kv", config->num_kv_heads);
     put_int(c, "attention.key_length", config->head_dim);
-    put_int(c, "attention.value_length", config->head_dim);
+    put_int(c, "attention.value_length", is_latent ? config->latent.kv_rank : config->head_dim);
     put_float(c,
-              config->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                       : "attention.layer_norm_epsilon",
+              has_rms_epsilon ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
               config->norm_eps);
+    if (is_latent)
+        put_latent(c);
 }
 
-static void put_experts(struct conversion *c, const struct architecture_experts *experts) {
+/* What only the families with groups of experts state. */
+static void put_groups(struct conversion *c) {
+    const struct model_config *config = &c->model->config;
+    const struct moe_config *moe = &config->moe;
+    int32_t num_dense = 0;
+    while (num_dense < config->num_layers && !config->layers[num_dense].is_sparse)
+        num_dense++;
+    put_int(c, "leading_dense_block_count", num_dense);
+    put_int(c, "expert_shared_count", moe->shared_size / moe->expert_size);
+    put_int(c, "expert_gating_func", moe->scoring == ROUTE_SIGMOID ? 2 : 1);
+    put_float(c, "expert_weights_scale", moe->scale);
+    put_bool(c, "expert_weights_norm", moe->renormalise);
+    put_int(c, "expert_group_count", moe->num_groups);
+    put_int(c, "expert_group_used_count", moe->num_chosen_groups);
+}
+
+static void put_experts(struct conversion *c, const struct architecture *architecture) {
+    const struct architecture_experts *experts = &architecture->experts;
     const struct moe_config *moe = &c->model->config.moe;
+    bool is_latent = c->model->config.latent.kv_rank > 0;
     if (moe->num_experts == 0)
         return;
     put_int(c, "expert_count", moe->num_experts);
     put_int(c, "expert_used_count", moe->num_chosen);
-    if (experts->own_size)
+    if (experts->own_size || experts->is_transposed)
         put_int(c, "expert_feed_forward_length", moe->expert_size);
-    if (experts->shared == SHARED_GATED)
+    if (experts->shared != SHARED_COUNTED && moe->shared_size > 0)
         put_int(c, "expert_shared_feed_forward_length", moe->shared_size);
+    if (experts->is_grouped)
+        put_groups(c);
+    if ((architecture->flags & ARCHITECTURE_EXTRA_LAYERS) != 0 && !is_latent)
+        put_int(c, "nextn_predict_layers", c->num_extra_layers);
 }
 
-static void put_yarn(struct conversion *c, const struct rope_config *rope) {
+static void put_yarn(struct conversion *c, const struct rope_config *rope,
+                     const struct stated *stated) {
     put_string(c, "rope.scaling.type", "yarn");
     put_float(c, "rope.scaling.factor", rope->factor);
     put_int(c, "rope.scaling.original_context_length", rope->original_max_position);
-    if (rope->beta_fast != 32.0F || rope->beta_slow != 1.0F) {
-        put_float(c, "rope.scaling.yarn_beta_fast", rope->beta_fast);
-        put_float(c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
-    }
+    put_float(c, "rope.scaling.yarn_beta_fast", rope->beta_fast);
+    put_float(c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+    if (stated->mscale_all_dim != 0.0F)
+        put_float(c, "rope.scaling.yarn_log_multiplier",
+                  (float)(0.1 * (double)stated->mscale_all_dim));
 }
 
-static void put_rope(struct conversion *c) {
+static void put_rope(struct conversion *c, const struct stated *stated) {
     static const char *const without_rope[] = {"gemma", "gemma2", NULL};
-    static const char *const with_dimensions[] = {"llama", "smollm3", "granite",
-                                                  "phi3",  "cohere2", NULL};
+    static const char *const with_dimensions[] = {
+        "llama", "smollm3", "granite", "phi3", "cohere2", "granitemoe", "phimoe", "glm4moe", NULL};
     static const char *const unscaled[] = {"command-r", "cohere2", NULL};
     const struct model_config *config = &c->model->config;
     const struct rope_config *rope = &config->ropes[0];
@@ -137,7 +195,7 @@ static void put_rope(struct conversion *c) {
     if (is_one_of(c->architecture, unscaled))
         put_string(c, "rope.scaling.type", "none");
     else if (rope->scaling == ROPE_SCALING_YARN)
-        put_yarn(c, rope);
+        put_yarn(c, rope, stated);
     else if (rope->scaling == ROPE_SCALING_LONGROPE)
         put_float(c, "rope.scaling.attn_factor", rope->attention_factor);
     else if (rope->scaling == ROPE_SCALING_LINEAR) {
@@ -156,8 +214,9 @@ static int32_t window_of(const struct model_config *config) {
 static void put_windows(struct conversion *c, const struct stated *stated) {
     const struct model_config *config = &c->model->config;
     int32_t window = window_of(config);
-    if (strcmp(c->architecture, "phi3") == 0) {
-        put_int(c, "rope.scaling.original_context_length", stated->original_max_position);
+    if (strcmp(c->architecture, "phi3") == 0 || strcmp(c->architecture, "phimoe") == 0) {
+        if (stated->original_max_position > 0)
+            put_int(c, "rope.scaling.original_context_length", stated->original_max_position);
         put_int(c, "attention.sliding_window", window);
     } else if (window > 0) {
         put_int(c, "attention.sliding_window", window);
@@ -217,8 +276,8 @@ int folder_source_metadata(struct conversion *c, struct error *err) {
     gguf_writer_string(&c->header, "general.name", text_of(c->model->config.name));
     put_sampling(c);
     put_sizes(c, &stated);
-    put_experts(c, &architecture->experts);
-    put_rope(c);
+    put_experts(c, architecture);
+    put_rope(c, &stated);
     put_windows(c, &stated);
     put_scales(c, &stated, architecture->flags);
     return folder_tokenizer_metadata(c, err);
@@ -256,7 +315,14 @@ static bool experts_agree(const struct moe_config *a, const struct moe_config *b
            a->expert_size == b->expert_size && a->shared_size == b->shared_size &&
            a->shared_gate == b->shared_gate && a->scoring == b->scoring &&
            a->selection_bias == b->selection_bias && a->renormalise == b->renormalise &&
-           are_close(a->scale, b->scale);
+           are_close(a->scale, b->scale) && a->num_groups == b->num_groups &&
+           a->num_chosen_groups == b->num_chosen_groups && a->group_score == b->group_score &&
+           a->jitter == b->jitter;
+}
+
+static bool latents_agree(const struct latent_config *a, const struct latent_config *b) {
+    return a->kv_rank == b->kv_rank && a->q_rank == b->q_rank && a->nope_dim == b->nope_dim &&
+           a->value_dim == b->value_dim && (a->kv_rank == 0 || are_close(a->norm_eps, b->norm_eps));
 }
 
 /* Returns what differs; NULL: nothing does. */
@@ -283,6 +349,8 @@ static const char *find_difference(const struct model_config *a, const struct mo
                             are_close(a->residual_scale, b->residual_scale) &&
                             are_close(a->logit_scale, b->logit_scale)},
         {"partial_rotary_factor", a->rotary_dim == b->rotary_dim},
+        {"latent attention", latents_agree(&a->latent, &b->latent)},
+        {"rope_interleave", a->latent.kv_rank == 0 || a->rope_interleaved == b->rope_interleaved},
         {"the choice of experts", experts_agree(&a->moe, &b->moe)},
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)

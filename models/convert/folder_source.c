@@ -6,8 +6,11 @@
 #include "models/config/tensor_names.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- Names --- */
 
 static bool is_norm(enum tensor_role role) {
     switch (role) {
@@ -18,10 +21,61 @@ static bool is_norm(enum tensor_role role) {
     case TENSOR_FFN_POST_NORM:
     case TENSOR_Q_NORM:
     case TENSOR_K_NORM:
+    case TENSOR_Q_A_NORM:
+    case TENSOR_KV_A_NORM:
         return true;
     default:
         return false;
     }
+}
+
+static bool is_vector(enum tensor_role role) {
+    return is_norm(role) || role == TENSOR_SINKS || role == TENSOR_SELECTION_BIAS;
+}
+
+/* Returns whether a role is of all experts, or all heads, in one. */
+static bool is_of_many(enum tensor_role role) {
+    return (role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN) || role == TENSOR_K_B ||
+           role == TENSOR_V_B;
+}
+
+/* One name in folders has two meanings (tensor_names.h). */
+static bool has_role(const struct model_config *config, enum tensor_role role) {
+    bool is_post_norm = role == TENSOR_ATTENTION_POST_NORM || role == TENSOR_FFN_POST_NORM;
+    return is_post_norm ? config->post_norm : role != TENSOR_HEAD || !config->tied_embeddings;
+}
+
+/* These families' norm before the FFN is called after its place in the folder. */
+static bool calls_ffn_norm_post(const struct conversion *c) {
+    return strcmp(c->architecture, "glm4moe") == 0 || strcmp(c->architecture, "gpt-oss") == 0;
+}
+
+/* Adds a tensor with the new file's name of a place. */
+static struct planned_tensor *add_named(struct conversion *c, struct tensor_place place,
+                                        const char *suffix, const struct tensor_info *source,
+                                        struct error *err) {
+    struct model_config renamed = c->model->config;
+    char name[TENSOR_NAME_BYTES];
+    renamed.naming = TENSOR_NAMING_GGUF;
+    renamed.tensor_prefix[0] = '\0';
+    place.expert = is_of_many(place.role) ? TENSOR_ALL_EXPERTS : 0;
+    if (place.role == TENSOR_FFN_NORM && calls_ffn_norm_post(c))
+        place.role = TENSOR_ATTENTION_POST_NORM;
+    tensor_names_write(&renamed, place, suffix, name);
+    return conversion_add(c, name, source, err);
+}
+
+/* --- Tensors --- */
+
+/* What is known while the folder's tensors are gone through. */
+struct listing {
+    struct conversion *c;
+    bool *taken; /* by the tensor's number */
+    struct error *err;
+};
+
+static void take(struct listing *l, const struct tensor_info *tensor) {
+    l->taken[tensor - tensor_file_tensor(l->c->file, 0)] = true;
 }
 
 /* Heads whose rows are rearranged; 0: none. */
@@ -32,110 +86,223 @@ static int32_t interleaved_heads(const struct conversion *c, enum tensor_role ro
     return role == TENSOR_Q ? config->num_heads : role == TENSOR_K ? config->num_kv_heads : 0;
 }
 
-/* One name in folders has two meanings (tensor_names.h). */
-static bool has_role(const struct model_config *config, enum tensor_role role) {
-    bool is_post_norm = role == TENSOR_ATTENTION_POST_NORM || role == TENSOR_FFN_POST_NORM;
-    return is_post_norm ? config->post_norm : role != TENSOR_HEAD || !config->tied_embeddings;
-}
-
-/* Adds one of the tensors that the folder has; marks it as taken. */
-static int add_tensor(struct conversion *c, struct tensor_place place, const char *suffix,
-                      bool *taken, struct error *err) {
+/* Adds a tensor that stays as it is, but for its type, if the folder has it. */
+static int add_vector(struct listing *l, struct tensor_place place, const char *suffix) {
+    struct conversion *c = l->c;
     const struct tensor_info *source = tensor_names_find(c->model, place, suffix);
-    struct model_config renamed = c->model->config;
-    char name[TENSOR_NAME_BYTES];
-    if (source == NULL || taken[source - tensor_file_tensor(c->file, 0)] ||
-        !has_role(&renamed, place.role))
+    if (source == NULL)
         return 0;
-    renamed.naming = TENSOR_NAMING_GGUF;
-    renamed.tensor_prefix[0] = '\0';
-    tensor_names_write(&renamed, place, suffix, name);
-    struct planned_tensor *planned = conversion_add(c, name, source, err);
+    struct planned_tensor *planned = add_named(c, place, suffix, source, l->err);
     if (planned == NULL)
         return -1;
-    taken[source - tensor_file_tensor(c->file, 0)] = true;
+    take(l, source);
     planned->interleaved_heads = interleaved_heads(c, place.role);
-    planned->plus_one = is_norm(place.role) && renamed.norm_plus_one;
-    if (place.role == TENSOR_SHARED_ROUTER && source->num_dims == 2 && source->shape[0] == 1) {
-        planned->tensor.info.num_dims = 1;
-        planned->tensor.info.shape[0] = source->shape[1];
-        planned->tensor.info.shape[1] = 0;
-    }
+    planned->plus_one = is_norm(place.role) && c->model->config.norm_plus_one;
     return 0;
 }
 
-static const struct tensor_info *find_expert(const struct conversion *c, struct tensor_place place,
-                                             int32_t expert) {
-    place.expert = expert;
-    return tensor_names_find(c->model, place, "weight");
+/* --- Matrices --- */
+
+static int refuse(struct listing *l, const struct tensor_info *tensor, const char *why) {
+    return error_set(l->err, ERROR_MODEL, "%s: tensor '%.*s': %s", l->c->path,
+                     text_print_length(tensor->name), tensor->name.data, why);
 }
 
-/* Lists the tensors of all experts of a layer, which must be alike. */
-static int list_experts(struct conversion *c, struct tensor_place place,
-                        struct planned_tensor *planned, bool *taken, struct error *err) {
-    int32_t count = c->model->config.moe.num_experts;
-    for (int32_t i = 0; i < count; i++) {
-        const struct tensor_info *expert = find_expert(c, place, i);
-        if (expert == NULL || expert->dtype != planned->source->dtype || expert->num_dims != 2 ||
-            expert->shape[0] != planned->source->shape[0] ||
-            expert->shape[1] != planned->source->shape[1])
-            return error_set(err, ERROR_MODEL,
+static int check_matrix(struct listing *l, const struct tensor_source *source) {
+    const struct tensor_info *first = source->tensors[0];
+    if (source->wrong != NULL)
+        return refuse(l, source->tensors[source->wrong_tensor], source->wrong);
+    if (source->dtype == DTYPE_NONE)
+        return error_set(l->err, ERROR_MODEL, "%s: tensor '%.*s': type %s is not supported",
+                         l->c->path, text_print_length(first->name), first->name.data,
+                         first->unsupported != NULL ? first->unsupported->name : "of its rows");
+    return source->rows > 0 && source->cols > 0 ? 0 : refuse(l, first, "is not a matrix");
+}
+
+/* The tensors of a matrix, which the new file has in another form. */
+static void take_all(struct listing *l, const struct tensor_source *source) {
+    for (int i = 0; i < source->num_tensors; i++)
+        if (source->tensors[i] != NULL)
+            take(l, source->tensors[i]);
+}
+
+/* Rows [first_row, first_row + rows) of a source become the matrices of a role. */
+static struct planned_tensor *add_rows(struct listing *l, struct tensor_place place,
+                                       enum tensor_role role, const struct tensor_source *source,
+                                       int32_t first_row, int32_t rows) {
+    const struct tensor_place named = {role, place.layer, 0};
+    struct planned_tensor *planned = add_named(l->c, named, "weight", NULL, l->err);
+    if (planned == NULL)
+        return NULL;
+    planned->place = place;
+    planned->first_row = first_row;
+    planned->interleaved_heads = interleaved_heads(l->c, role);
+    planned->tensor.from = source->dtype;
+    struct tensor_info *info = &planned->tensor.info;
+    if (is_of_many(role))
+        info->shape[info->num_dims++] = source->num_experts;
+    if (role != TENSOR_SHARED_ROUTER || rows != 1)
+        info->shape[info->num_dims++] = rows;
+    info->shape[info->num_dims++] = source->cols;
+    return planned;
+}
+
+/* A role that the new file has as two, if it has. */
+static bool is_split(enum tensor_role role, enum tensor_role out[2]) {
+    if (role != TENSOR_EXPERT_GATE_UP && role != TENSOR_SHARED_GATE_UP)
+        return false;
+    bool is_shared = role == TENSOR_SHARED_GATE_UP;
+    out[0] = is_shared ? TENSOR_SHARED_GATE : TENSOR_EXPERT_GATE;
+    out[1] = is_shared ? TENSOR_SHARED_UP : TENSOR_EXPERT_UP;
+    return true;
+}
+
+/* Biases [experts, rows] of gate and up. */
+static int add_split_bias(struct listing *l, struct tensor_place place,
+                          const struct tensor_source *source, const enum tensor_role roles[2]) {
+    const struct tensor_info *bias = source->bias;
+    if (bias == NULL)
+        return 0;
+    if (bias->num_dims != 2 || bias->shape[0] != source->num_experts ||
+        bias->shape[1] != source->rows)
+        return refuse(l, bias, "its shape is not that of a bias for each row of each expert");
+    for (int i = 0; i < 2; i++) {
+        const struct tensor_place named = {roles[i], place.layer, 0};
+        struct planned_tensor *planned = add_named(l->c, named, "bias", bias, l->err);
+        if (planned == NULL)
+            return -1;
+        planned->tensor.info.shape[1] = source->rows / 2;
+        planned->source_cols = source->rows;
+        planned->first_col = source->alternates ? i : i * source->rows / 2;
+        planned->col_step = source->alternates ? 2 : 1;
+    }
+    take(l, bias);
+    return 0;
+}
+
+/* Adds the matrix or matrices of a place, if the folder has them. */
+static int add_matrix(struct listing *l, struct tensor_place place) {
+    struct tensor_source source;
+    enum tensor_role roles[2];
+    if (!tensor_source_find(l->c->model, place, &source))
+        return 0;
+    if (check_matrix(l, &source) != 0)
+        return -1;
+    take_all(l, &source);
+    if (!is_split(place.role, roles))
+        return add_rows(l, place, place.role, &source, 0, source.rows) == NULL
+                   ? -1
+                   : add_vector(l, place, "bias");
+    int32_t half = source.rows / 2;
+    if (source.rows % 2 != 0)
+        return refuse(l, source.tensors[0], "has an odd number of rows for gate and up");
+    if (add_rows(l, place, roles[0], &source, 0, half) == NULL ||
+        add_rows(l, place, roles[1], &source, half, half) == NULL)
+        return -1;
+    return add_split_bias(l, place, &source, roles);
+}
+
+/* Adds the matrices of experts that are tensors of their own, which must be alike. */
+static int add_experts_apart(struct listing *l, struct tensor_place place) {
+    int32_t count = l->c->model->config.moe.num_experts;
+    struct tensor_source first, expert;
+    if (!tensor_source_find(l->c->model, place, &first))
+        return 0;
+    if (check_matrix(l, &first) != 0)
+        return -1;
+    struct planned_tensor *planned = add_rows(l, place, place.role, &first, 0, first.rows);
+    if (planned == NULL)
+        return -1;
+    planned->has_experts_apart = true;
+    planned->tensor.info.shape[0] = count;
+    for (place.expert = 0; place.expert < count; place.expert++) {
+        if (!tensor_source_find(l->c->model, place, &expert) || expert.wrong != NULL ||
+            expert.dtype != first.dtype || expert.rows != first.rows || expert.cols != first.cols)
+            return error_set(l->err, ERROR_MODEL,
                              "%s: tensor '%s': expert %d is missing or of another "
                              "type or shape than the first",
-                             c->path, planned->tensor.name, i);
-        planned->experts[i] = expert;
-        taken[expert - tensor_file_tensor(c->file, 0)] = true;
+                             l->c->path, planned->tensor.name, place.expert);
+        take_all(l, &expert);
     }
-    planned->tensor.info.num_dims = 3;
-    memmove(planned->tensor.info.shape + 1, planned->tensor.info.shape,
-            2 * sizeof(planned->tensor.info.shape[0]));
-    planned->tensor.info.shape[0] = count;
     return 0;
 }
 
-/* Adds the experts' matrices of a role as one tensor, if the layer has them. */
-static int add_experts(struct conversion *c, struct tensor_place place, bool *taken,
-                       struct error *err) {
-    const struct tensor_info *first = find_expert(c, place, 0);
-    struct model_config renamed = c->model->config;
-    char name[TENSOR_NAME_BYTES];
-    if (first == NULL)
+static int add_role(struct listing *l, enum tensor_role role, int32_t layer) {
+    struct tensor_place place = {role, layer, is_of_many(role) ? TENSOR_ALL_EXPERTS : 0};
+    bool is_head_part = role == TENSOR_K_B || role == TENSOR_V_B;
+    if (role == TENSOR_KV_B || !has_role(&l->c->model->config, role))
         return 0;
-    renamed.naming = TENSOR_NAMING_GGUF;
-    renamed.tensor_prefix[0] = '\0';
-    place.expert = TENSOR_ALL_EXPERTS;
-    tensor_names_write(&renamed, place, "weight", name);
-    struct planned_tensor *planned = conversion_add(c, name, first, err);
-    if (planned == NULL)
+    if (is_vector(role))
+        return add_vector(l, place, "weight") != 0 ? -1 : add_vector(l, place, "bias");
+    if (add_matrix(l, place) != 0)
         return -1;
-    planned->experts = calloc((size_t)renamed.moe.num_experts, sizeof(*planned->experts));
-    if (planned->experts == NULL)
-        return error_set(err, ERROR_MEMORY, "%s: no memory for its experts", c->path);
-    return list_experts(c, place, planned, taken, err);
+    place.expert = 0;
+    return is_of_many(role) && !is_head_part ? add_experts_apart(l, place) : 0;
 }
 
-static bool is_expert_role(int role) {
-    return role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
+/* --- Layers that predict further tokens --- */
+
+static const struct tensor_info *find_extra(const struct conversion *c, int32_t layer,
+                                            const char *name) {
+    const struct model_config *config = &c->model->config;
+    char full[TENSOR_NAME_BYTES];
+    snprintf(full, sizeof(full), "%slayers.%d.%s.weight", config->tensor_prefix, layer, name);
+    return tensor_file_find(c->file, full);
 }
 
-static int add_tensors(struct conversion *c, bool *taken, struct error *err) {
-    static const char *const suffixes[] = {"weight", "bias"};
-    for (int role = 0; role < NUM_TENSOR_ROLES; role++) {
-        int32_t layers = role < TENSOR_ATTENTION_NORM ? 1 : c->model->config.num_layers;
-        for (int32_t layer = 0; layer < layers; layer++) {
-            const struct tensor_place place = {(enum tensor_role)role, layer, 0};
-            if (is_expert_role(role) && add_experts(c, place, taken, err) != 0)
-                return -1;
-            for (int s = 0; s < 2 && !is_expert_role(role); s++)
-                if (add_tensor(c, place, suffixes[s], taken, err) != 0)
-                    return -1;
-        }
+/* Adds what such a layer has besides a layer's tensors. */
+static int add_extra(struct listing *l, int32_t layer) {
+    static const char *const names[][2] = {
+        {"eh_proj", "eh_proj"},
+        {"embed_tokens", "embed_tokens"},
+        {"enorm", "enorm"},
+        {"hnorm", "hnorm"},
+        {"shared_head.head", "shared_head_head"},
+        {"shared_head.norm", "shared_head_norm"},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct tensor_info *source = find_extra(l->c, layer, names[i][0]);
+        char name[TENSOR_NAME_BYTES];
+        if (source == NULL)
+            continue;
+        snprintf(name, sizeof(name), "blk.%d.nextn.%s.weight", layer, names[i][1]);
+        if (conversion_add(l->c, name, source, l->err) == NULL)
+            return -1;
+        take(l, source);
     }
+    return 0;
+}
+
+/* llama.cpp's files have those of GLM-4.5, and not those of DeepSeek-V3. */
+static int32_t count_extra_layers(const struct conversion *c) {
+    const struct model_config *config = &c->model->config;
+    int32_t count = 0;
+    if (config->latent.kv_rank > 0)
+        return 0;
+    while (count < config->num_extra_layers &&
+           find_extra(c, config->num_layers + count, "eh_proj") != NULL)
+        count++;
+    return count;
+}
+
+/* --- All tensors --- */
+
+static int add_tensors(struct listing *l) {
+    const struct conversion *c = l->c;
+    int32_t num_layers = c->model->config.num_layers;
+    for (int role = 0; role < NUM_TENSOR_ROLES; role++) {
+        int32_t layers = role < TENSOR_ATTENTION_NORM ? 1 : num_layers + c->num_extra_layers;
+        for (int32_t layer = 0; layer < layers; layer++)
+            if (add_role(l, (enum tensor_role)role, layer) != 0)
+                return -1;
+    }
+    for (int32_t i = 0; i < c->num_extra_layers; i++)
+        if (add_extra(l, num_layers + i) != 0)
+            return -1;
     for (size_t i = 0; i < tensor_file_num_tensors(c->file); i++) {
-        struct text name = tensor_file_tensor(c->file, i)->name;
-        if (!taken[i] && !tensor_names_is_ignorable(&c->model->config, name))
-            return error_set(err, ERROR_MODEL, "%s: tensor '%.*s': no GGUF file has such a tensor",
-                             c->path, text_print_length(name), name.data);
+        const struct tensor_info *tensor = tensor_file_tensor(c->file, i);
+        if (!l->taken[i] && !tensor_names_is_ignorable(&c->model->config, tensor->name))
+            return refuse(l, tensor, "no GGUF file has such a tensor");
     }
     return 0;
 }
@@ -182,7 +349,17 @@ static int add_rope_tensors(struct conversion *c, struct error *err) {
 
 /* --- Opening --- */
 
-/* The name of the folder's family in GGUF files. Llama's is that of Mistral's, too. */
+/* The names in GGUF files of families that share one with another. */
+static const char *find_shared_name(const struct architecture *architecture) {
+    static const char *const names[][2] = {{"LlamaForCausalLM", "llama"},
+                                           {"MixtralForCausalLM", "llama"},
+                                           {"DeepseekV2ForCausalLM", "deepseek2"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(architecture->classes[0], names[i][0]) == 0)
+            return names[i][1];
+    return NULL;
+}
+
 static int find_architecture(struct conversion *c, struct error *err) {
     const char *name = c->model->config.architecture;
     struct error why = {0};
@@ -191,10 +368,7 @@ static int find_architecture(struct conversion *c, struct error *err) {
         found = architecture_find_hf(NULL, name, c->path, err);
     if (found == NULL)
         return -1;
-    c->architecture = found->gguf_names[0];
-    if (c->architecture == NULL && (strcmp(found->classes[0], "LlamaForCausalLM") == 0 ||
-                                    strcmp(found->classes[0], "MixtralForCausalLM") == 0))
-        c->architecture = "llama";
+    c->architecture = found->gguf_names[0] != NULL ? found->gguf_names[0] : find_shared_name(found);
     if (c->architecture == NULL)
         return error_set(err, ERROR_MODEL, "%s: %s: folders of this family are not converted",
                          c->path, name);
@@ -206,38 +380,23 @@ static int find_architecture(struct conversion *c, struct error *err) {
     return 0;
 }
 
-/* The other families with experts have fused or transposed tensors, or more settings than
- * folder_metadata.c writes. */
-static int check_experts(const struct conversion *c, struct error *err) {
-    static const char *const known[] = {"llama", "qwen2moe", "qwen3moe", "olmoe"};
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(c->architecture, known[i]) == 0)
-            return 0;
-    if (c->model->config.moe.num_experts == 0)
-        return 0;
-    return error_set(
-        err, ERROR_MODEL,
-        "%s: %s: folders of this mixture of experts are not converted; quantise a GGUF "
-        "file of the model",
-        c->path, c->model->config.architecture);
-}
-
 int folder_source_open(struct conversion *c, struct error *err) {
     if (model_open(c->path, &c->model, err) != 0)
         return -1;
     const struct model_config *config = &c->model->config;
     c->file = c->model->file;
-    if (find_architecture(c, err) != 0 || check_experts(c, err) != 0)
+    if (find_architecture(c, err) != 0)
         return -1;
+    c->num_extra_layers = count_extra_layers(c);
     c->mixture.num_experts = config->moe.num_experts;
     c->mixture.is_llama = strcmp(c->architecture, "llama") == 0;
     c->mixture.num_layers = config->num_layers;
     c->mixture.num_heads = config->num_heads;
     c->mixture.num_kv_heads = config->num_kv_heads;
-    bool *taken = calloc(tensor_file_num_tensors(c->file) + 1, sizeof(*taken));
-    if (taken == NULL)
+    struct listing listing = {c, calloc(tensor_file_num_tensors(c->file) + 1, sizeof(bool)), err};
+    if (listing.taken == NULL)
         return error_set(err, ERROR_MEMORY, "%s: no memory for its tensors", c->path);
-    int status = add_tensors(c, taken, err);
-    free(taken);
+    int status = add_tensors(&listing);
+    free(listing.taken);
     return status == 0 ? add_rope_tensors(c, err) : -1;
 }

@@ -77,13 +77,22 @@ static const struct tensor_type tensor_types[] = {
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
 
-uint32_t gguf_type_number(enum dtype dtype) {
+/* Returns NUM_TENSOR_TYPES for a type that the format does not have. */
+static uint32_t find_type(enum dtype dtype) {
     uint32_t type = 0;
     while (type < NUM_TENSOR_TYPES &&
            (tensor_types[type].name == NULL || tensor_types[type].dtype != (int)dtype))
         type++;
-    CHECK(type < NUM_TENSOR_TYPES);
     return type;
+}
+
+bool gguf_has_type(enum dtype dtype) {
+    return find_type(dtype) < NUM_TENSOR_TYPES;
+}
+
+uint32_t gguf_type_number(enum dtype dtype) {
+    CHECK(gguf_has_type(dtype));
+    return find_type(dtype);
 }
 
 bool gguf_matches(struct file_image *image) {

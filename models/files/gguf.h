@@ -30,7 +30,8 @@ bool gguf_matches(struct file_image *image);
 /* Returns the version of an image that gguf_parse has accepted. */
 int gguf_version(const struct file_image *image);
 
-/* Returns the format's number of an element type that files can have. */
+/* Returns whether files can have an element type, and then the format's number of it. */
+bool gguf_has_type(enum dtype dtype);
 uint32_t gguf_type_number(enum dtype dtype);
 
 /* On success the table points into the image and is released with tensor_table_finish. */

@@ -1,4 +1,4 @@
-/* Private to models/weights: where the rows of a matrix are in a model's files. The same matrix is
+/* Private to models/: where the rows of a matrix are in a model's files. The same matrix is
  * stored in many ways: as one tensor; for all experts in one tensor [experts, rows, cols]; with
  * inputs and outputs exchanged; in a quantised checkpoint as codes, scales and zero points in
  * tensors of their own. A source makes rows of one element type out of any of them.
