@@ -60,18 +60,23 @@ static bool is_one_of(const char *name, const char *const *names) {
 struct stated {
     int32_t max_position, original_max_position;
     float logits_scaling;
-    float mscale_all_dim; /* of yarn, for latent attention; 0: none */
+    double mscale_all_dim; /* of yarn, for latent attention; 0: none */
 };
 
 /* The rope's object has one of two names. */
-static int read_mscale(const struct config_object *o, float *out) {
+static int read_mscale(const struct config_object *o, double *out) {
+    static const char key[] = "mscale_all_dim";
     struct config_object rope;
+    float value = 0.0F;
     if (config_field_object(o, "rope_scaling", &rope) != 0 ||
         (rope.json == NULL && config_field_object(o, "rope_parameters", &rope) != 0))
         return -1;
-    if (rope.json == NULL)
+    if (rope.json == NULL || config_field_find(&rope, key) == NULL)
         return 0;
-    return config_field_float(&rope, "mscale_all_dim", 0.0, 100.0, out);
+    if (config_field_float(&rope, key, 0.0, 100.0, &value) != 0)
+        return -1;
+    *out = config_field_find(&rope, key)->valuedouble;
+    return 0;
 }
 
 static int read_stated(const struct conversion *c, int32_t original_max_position,
@@ -84,7 +89,7 @@ static int read_stated(const struct conversion *c, int32_t original_max_position
     if (root == NULL)
         return -1;
     const struct config_object all = {.json = root, .file = path, .err = err};
-    *out = (struct stated){c->model->config.max_position, original_max_position, 1.0F, 0.0F};
+    *out = (struct stated){c->model->config.max_position, original_max_position, 1.0F, 0.0};
     int status = config_field_object(&all, "text_config", &text);
     const struct config_object *o = status == 0 && text.json != NULL ? &text : &all;
     if (status == 0 &&
@@ -173,9 +178,8 @@ static void put_yarn(struct conversion *c, const struct rope_config *rope,
     put_int(c, "rope.scaling.original_context_length", rope->original_max_position);
     put_float(c, "rope.scaling.yarn_beta_fast", rope->beta_fast);
     put_float(c, "rope.scaling.yarn_beta_slow", rope->beta_slow);
-    if (stated->mscale_all_dim != 0.0F)
-        put_float(c, "rope.scaling.yarn_log_multiplier",
-                  (float)(0.1 * (double)stated->mscale_all_dim));
+    if (stated->mscale_all_dim != 0.0)
+        put_float(c, "rope.scaling.yarn_log_multiplier", (float)(0.1 * stated->mscale_all_dim));
 }
 
 static void put_rope(struct conversion *c, const struct stated *stated) {

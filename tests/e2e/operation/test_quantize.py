@@ -1,6 +1,7 @@
 """`quire quantize`: a smaller GGUF file of a folder or of another file, and everything that is refused."""
 
 import json
+import random
 import resource
 import shutil
 import signal
@@ -109,6 +110,55 @@ def test_models_that_cannot_be_converted(tmp_path):
     assert_refused(quantize("/nowhere.gguf", out), "/nowhere.gguf")
     assert_refused(quantize(tmp_path, out), "config.json")
     assert not list(tmp_path.iterdir())
+
+
+def packed_gpt_oss(folder):
+    """The family gpt-oss' folder with experts as their maker publishes them: MXFP4 of random codes."""
+    shutil.copytree(ROOT / "tests/golden/families/gpt-oss", folder)
+    config = json.loads((folder / "config.json").read_text())
+    experts, hidden, inner = (config[key] for key in ("num_local_experts", "hidden_size", "intermediate_size"))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+    content = (folder / "model.safetensors").read_bytes()
+    length, source, tensors = int.from_bytes(content[:8], "little"), random.Random(7), {}
+    for name, entry in json.loads(content[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensors[name] = entry["dtype"], entry["shape"], content[slice(*(8 + length + at for at in entry["data_offsets"]))]
+            continue
+        rows, blocks = (2 * inner, hidden // 32) if "gate_up" in name else (hidden, inner // 32)
+        count = experts * rows * blocks
+        tensors[name + "_blocks"] = "U8", [experts, rows, blocks, 16], source.randbytes(16 * count)
+        tensors[name + "_scales"] = "U8", [experts, rows, blocks], bytes(source.choices(range(120, 126), k=count))
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    head = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"".join(data for _, _, data in tensors.values()))
+    return folder
+
+
+def prompt_logprobs(tmp_path, model):
+    server = QuireServer(tmp_path / "server.log", "--model", model, "--kv-cache-dtype", "f32")
+    try:
+        answer = server.complete([number * 37 % 250 + 5 for number in range(60)], max_tokens=1, echo=True, logprobs=0)
+    finally:
+        server.terminate()
+    return answer.choices[0].logprobs.token_logprobs[1:60]
+
+
+def test_packed_experts_stay_as_they_are(tmp_path):
+    """gpt-oss' experts are MXFP4 in both kinds of file, so the model is the same, whatever --type says of the rest."""
+    folder, out = packed_gpt_oss(tmp_path / "in"), tmp_path / "out.gguf"
+    assert quantize(folder, out, "--type", "BF16").returncode == 0
+    assert prompt_logprobs(tmp_path, out) == pytest.approx(prompt_logprobs(tmp_path, folder), abs=1e-5)
+    plan = quantize(folder, "--dry-run", "--type", "Q8_0").stdout.splitlines()
+    types = {line.split()[0]: line.split()[-1] for line in plan if "->" in line and "weight" in line.split()[0]}
+    assert {types[f"blk.1.ffn_{part}_exps.weight"] for part in ("gate", "up", "down")} == {"mxfp4"}
+    assert types["blk.1.attn_q.weight"] == "q8_0"
+    again = quantize(folder, out, "--type", "Q8_0", "--tensor-type", "ffn_down_exps=q4_0", "--force")
+    assert_refused(again, "blk.0.ffn_down_exps.weight", "mxfp4 already", "--allow-requantize")
 
 
 def test_values_that_are_not_numbers(tmp_path):
