@@ -139,6 +139,7 @@ static struct planned_tensor *add_rows(struct listing *l, struct tensor_place pl
     planned->interleaved_heads = interleaved_heads(l->c, role);
     planned->tensor.from = source->dtype;
     struct tensor_info *info = &planned->tensor.info;
+    info->dtype = source->dtype;
     if (is_of_many(role))
         info->shape[info->num_dims++] = source->num_experts;
     if (role != TENSOR_SHARED_ROUTER || rows != 1)

@@ -153,10 +153,10 @@ def test_packed_experts_stay_as_they_are(tmp_path):
     folder, out = packed_gpt_oss(tmp_path / "in"), tmp_path / "out.gguf"
     assert quantize(folder, out, "--type", "BF16").returncode == 0
     assert prompt_logprobs(tmp_path, out) == pytest.approx(prompt_logprobs(tmp_path, folder), abs=1e-5)
-    plan = quantize(folder, "--dry-run", "--type", "Q8_0").stdout.splitlines()
+    plan = quantize(folder, "--dry-run", "--type", "Q8_0", "--leave-output-tensor").stdout.splitlines()
     types = {line.split()[0]: line.split()[-1] for line in plan if "->" in line and "weight" in line.split()[0]}
     assert {types[f"blk.1.ffn_{part}_exps.weight"] for part in ("gate", "up", "down")} == {"mxfp4"}
-    assert types["blk.1.attn_q.weight"] == "q8_0"
+    assert types["blk.1.attn_q.weight"] == "q8_0" and types["output.weight"] == "bf16"
     again = quantize(folder, out, "--type", "Q8_0", "--tensor-type", "ffn_down_exps=q4_0", "--force")
     assert_refused(again, "blk.0.ffn_down_exps.weight", "mxfp4 already", "--allow-requantize")
 
