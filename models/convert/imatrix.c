@@ -66,7 +66,7 @@ static int take_i32(struct reader *r, int32_t min, int32_t max, const char *what
 }
 
 static int take_name(struct reader *r, int32_t min, char *out) {
-    int32_t length;
+    int32_t length = 0;
     if (take_i32(r, min, MAX_NAME_BYTES, "length of a name", &length) != 0 ||
         take(r, out, (size_t)length, "name of an entry") != 0)
         return -1;
