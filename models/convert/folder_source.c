@@ -116,7 +116,32 @@ static int check_matrix(struct listing *l, const struct tensor_source *source) {
         return error_set(l->err, ERROR_MODEL, "%s: tensor '%.*s': type %s is not supported",
                          l->c->path, text_print_length(first->name), first->name.data,
                          first->unsupported != NULL ? first->unsupported->name : "of its rows");
-    return source->rows > 0 && source->cols > 0 ? 0 : refuse(l, first, "is not a matrix");
+    return source->rows > 0 && source->cols > 0
+               ? 0
+               : refuse(l, first, "is not a matrix of the settings' sizes");
+}
+
+/* Experts are taken apart by the settings' sizes, so the tensors must have those. */
+static int check_experts(struct listing *l, struct tensor_place place,
+                         const struct tensor_source *source) {
+    const struct model_config *config = &l->c->model->config;
+    const struct tensor_info *first = source->tensors[0];
+    int32_t inner = config->moe.expert_size, count = source->num_experts;
+    bool is_down = place.role == TENSOR_EXPERT_DOWN;
+    if (place.role == TENSOR_EXPERT_GATE_UP)
+        inner *= 2;
+    int32_t rows = is_down ? config->hidden_size : inner;
+    int32_t cols = is_down ? inner : config->hidden_size;
+    bool is_part_of_all = place.expert != TENSOR_ALL_EXPERTS;
+    if (place.role < TENSOR_EXPERT_GATE || place.role > TENSOR_EXPERT_DOWN ||
+        ((is_part_of_all || count == config->moe.num_experts) && source->rows == rows &&
+         source->cols == cols))
+        return 0;
+    return error_set(l->err, ERROR_MODEL,
+                     "%s: tensor '%.*s': %d experts of %d x %d; the settings say %d of %d x %d",
+                     l->c->path, text_print_length(first->name), first->name.data, count,
+                     source->rows, source->cols, is_part_of_all ? 1 : config->moe.num_experts, rows,
+                     cols);
 }
 
 /* The tensors of a matrix, which the new file has in another form. */
@@ -187,7 +212,7 @@ static int add_matrix(struct listing *l, struct tensor_place place) {
     enum tensor_role roles[2];
     if (!tensor_source_find(l->c->model, place, &source))
         return 0;
-    if (check_matrix(l, &source) != 0)
+    if (check_matrix(l, &source) != 0 || check_experts(l, place, &source) != 0)
         return -1;
     take_all(l, &source);
     if (!is_split(place.role, roles))
@@ -209,7 +234,7 @@ static int add_experts_apart(struct listing *l, struct tensor_place place) {
     struct tensor_source first, expert;
     if (!tensor_source_find(l->c->model, place, &first))
         return 0;
-    if (check_matrix(l, &first) != 0)
+    if (check_matrix(l, &first) != 0 || check_experts(l, place, &first) != 0)
         return -1;
     struct planned_tensor *planned = add_rows(l, place, place.role, &first, 0, first.rows);
     if (planned == NULL)

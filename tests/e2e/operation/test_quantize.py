@@ -112,6 +112,23 @@ def test_models_that_cannot_be_converted(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("family, settings, piece", [
+    ("granite-moe", {"num_local_experts": 7}, "8 experts of 64 x 32; the settings say 7 of 64 x 32"),
+    ("gpt-oss", {"intermediate_size": 32}, "4 experts of 128 x 32; the settings say 4 of 64 x 32"),
+    ("mixtral", {"intermediate_size": 64}, "1 experts of 32 x 48; the settings say 1 of 64 x 48"),
+    ("qwen3-moe", {"num_experts": 9}, "expert 8 is missing"),
+    ("deepseek-v3", {"kv_lora_rank": 48}, "kv_b_proj.weight': is not a matrix of the settings' sizes"),
+    ("deepseek-v3", {"num_attention_heads": 3}, "kv_b_proj.weight': is not a matrix of the settings' sizes"),
+])
+def test_experts_and_heads_of_other_sizes(tmp_path, family, settings, piece):
+    folder = tmp_path / family
+    shutil.copytree(ROOT / "tests/golden/families" / family, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    assert_refused(quantize(folder, tmp_path / "out.gguf"), piece)
+    assert [path.name for path in tmp_path.iterdir()] == [family]
+
+
 def packed_gpt_oss(folder):
     """The family gpt-oss' folder with experts as their maker publishes them: MXFP4 of random codes."""
     shutil.copytree(ROOT / "tests/golden/families/gpt-oss", folder)
