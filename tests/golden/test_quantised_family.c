@@ -1,6 +1,8 @@
-/* test_quantised_family FOLDER NAME: the folder NAME of a family becomes a GGUF file, and the file
- * must compute what Transformers does with the folder (NAME.golden): as F32, which keeps every
- * weight, within the rounding of the arithmetic; as F16 and Q8_0 within that of the type. */
+/* test_quantised_family FOLDER NAME [TOKENIZER]: the folder NAME of a family becomes a GGUF file,
+ * and the file must compute what Transformers does with the folder (NAME.golden): as F32, which
+ * keeps every weight, within the rounding of the arithmetic; as F16 and Q8_0 within that of the
+ * type. A folder without a tokenizer.json is given TOKENIZER; it is a quantised checkpoint, and
+ * becomes F32 only. */
 #include "models/convert/conversion.h"
 #include "tests/golden/golden_run.h"
 
@@ -22,7 +24,7 @@ struct golden {
     float *logits; /* [num_prompt][vocab_size] */
 };
 
-static const char *folder, *name;
+static const char *folder, *name, *tokenizer;
 static struct golden golden;
 
 static void read_items(FILE *stream, void *out, size_t count) {
@@ -55,17 +57,47 @@ static int free_golden(void **state) {
     return 0;
 }
 
+static const char *const linked[] = {"config.json", "model.safetensors", "tokenizer.json"};
+
+/* Makes a folder of links to the checkpoint's files and the tokenizer. */
+static void link_files(char *directory) {
+    char from[512], to[512];
+    assert_non_null(mkdtemp(directory));
+    for (int i = 0; i < 3; i++) {
+        snprintf(from, sizeof(from), "%s/%s/%s", folder, name, linked[i]);
+        snprintf(to, sizeof(to), "%s/%s", directory, linked[i]);
+        assert_int_equal(symlink(i < 2 ? from : tokenizer, to), 0);
+    }
+}
+
+static void remove_links(const char *directory) {
+    char path[512];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s", directory, linked[i]);
+        unlink(path);
+    }
+    rmdir(directory);
+}
+
 static void convert(const char *type, const char *out) {
     const struct conversion_settings settings = {
-        .types = {quant_mixture_find(type), DTYPE_NONE, DTYPE_NONE, false, false}};
+        .types = {quant_mixture_find(type), DTYPE_NONE, DTYPE_NONE, false, false},
+        .allow_requantize = tokenizer != NULL};
     struct conversion *conversion;
     struct error err = {0};
-    char path[512];
+    char path[512], links[] = "/tmp/quire-checkpoint-XXXXXX";
+    if (tokenizer != NULL)
+        link_files(links);
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (conversion_open(path, &settings, &conversion, &err) != 0 ||
-        conversion_write(conversion, out, 1, NULL, &err) != 0)
+    int status = conversion_open(tokenizer != NULL ? links : path, &settings, &conversion, &err);
+    if (status == 0) {
+        status = conversion_write(conversion, out, 1, NULL, &err);
+        conversion_close(conversion);
+    }
+    if (tokenizer != NULL)
+        remove_links(links);
+    if (status != 0)
         fail_msg("%s", err.message);
-    conversion_close(conversion);
 }
 
 static double row_error(const float *ours, const float *theirs) {
@@ -132,9 +164,12 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_q8_0),
     };
-    if (argc != 3)
+    const struct CMUnitTest of_checkpoint[] = {cmocka_unit_test(test_f32_keeps_the_model)};
+    if (argc != 3 && argc != 4)
         return 2;
     folder = argv[1];
     name = argv[2];
-    return cmocka_run_group_tests(tests, read_golden, free_golden);
+    tokenizer = argc == 4 ? argv[3] : NULL;
+    return tokenizer != NULL ? cmocka_run_group_tests(of_checkpoint, read_golden, free_golden)
+                             : cmocka_run_group_tests(tests, read_golden, free_golden);
 }
