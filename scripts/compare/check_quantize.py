@@ -23,6 +23,7 @@ import numpy as np
 
 TYPES = "Q2_K,Q3_K_S,Q3_K_M,Q3_K_L,Q4_0,Q4_1,Q4_K_S,Q4_K_M,Q5_0,Q5_1,Q5_K_S,Q5_K_M,Q6_K,Q8_0,F16,BF16,F32"
 TOLERANCE = 1.02
+NO_ERROR = 1e-30  # of a model that is of the type already
 # The converter knows tokenizers by their published models: the tiny folders' is called SmolLM's.
 CONVERTER = """
 import runpy, sys
@@ -96,7 +97,7 @@ def compare(options, model, kind, folder, importance):
     types = [{name: tensor.tensor_type for name, tensor in tensors(path).items()} for path in (ours, theirs)]
     assert types[0] == types[1], {name: (kind, types[1].get(name)) for name, kind in types[0].items() if kind != types[1].get(name)}
     errors = [squared_errors(path, tensors(model), importance) for path in (ours, theirs)]
-    ratios = {name: (errors[0][name] / errors[1][name]) ** 0.5 for name in sorted(errors[0])}
+    ratios = {name: (errors[0][name] / max(errors[1][name], NO_ERROR)) ** 0.5 for name in sorted(errors[0])}
     line = f"  {kind}: {seconds[0]:.1f} s, llama.cpp {seconds[1]:.1f} s; error " + ", ".join(f"{n} {r:.3f}" for n, r in ratios.items())
     if options.text:
         line += f"; perplexity {perplexity(options.llama, ours, options.text)}, llama.cpp {perplexity(options.llama, theirs, options.text)}"
