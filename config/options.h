@@ -34,9 +34,14 @@ struct options {
     char *config; /* path of the YAML file, or NULL */
     char *model;  /* GGUF file, Hugging Face folder or hub name; required */
     struct option_list served_model_names; /* empty: the file's or folder's name */
-    char *unknown_params;                  /* ignore; reject */
-    char *unsupported_schema_keywords;     /* reject; ignore */
-    char *pooling;                         /* last; mean */
+    struct option_list lora_modules;       /* NAME=PATH, or vLLM's JSON objects */
+    int64_t max_loras;                     /* adapters at a time; 0: as many as lora_modules */
+    int64_t max_lora_rank;                 /* 0: the largest of lora_modules, or 16 */
+    char *lora_dtype;                      /* auto, float32, float16, bfloat16 */
+    char *lora_dir;                    /* from which administrators may load adapters, or NULL */
+    char *unknown_params;              /* ignore; reject */
+    char *unsupported_schema_keywords; /* reject; ignore */
+    char *pooling;                     /* last; mean */
     char *chat_template; /* file of a Jinja template that replaces the model's, or NULL */
     bool trust_request_chat_template; /* a request may bring one */
     char *tool_call_parser;           /* auto, none, or a form of tool calls */

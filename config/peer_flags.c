@@ -17,7 +17,7 @@
 
 static const char no_experts[] =
     "experts are divided among --tensor-parallel-size ranks as their shapes allow";
-static const char no_lora[] = "LoRA adapters are not served";
+static const char no_lora[] = "see --lora-modules";
 static const char text_only[] = "text only";
 static const char of_request[] = "set it in each request; --generation-config has the defaults";
 static const char one_process[] = "one process serves all clients";
@@ -256,13 +256,20 @@ static const struct peer_flag table[] = {
     {"--fault-tolerance-config", V, VALUE, NONE, "rank-process", NULL,
      "a crash of the device's process is a pause"},
     /* --- vLLM: the rest --- */
-    {"--enable-lora --enable-lora-bias --fully-sharded-loras --enable-tower-connector-lora "
+    {"--enable-lora", V, MAYBE, TAKEN, "max-loras", NULL, "room for as many as --max-loras says"},
+    {"--lora-modules", V, MANY, SAME, "lora-modules", NULL, NULL},
+    {"--max-loras", V, VALUE, SAME, "max-loras", NULL, NULL},
+    {"--max-lora-rank", V, VALUE, SAME, "max-lora-rank", NULL, NULL},
+    {"--lora-dtype", V, VALUE, SAME, "lora-dtype", NULL, NULL},
+    {"--max-cpu-loras", V, VALUE, TAKEN, "max-loras", NULL,
+     "every loaded adapter is in its place: --max-loras"},
+    {"--enable-lora-bias --fully-sharded-loras --enable-tower-connector-lora "
      "--specialize-active-lora --enable-mixed-moe-lora-format --enable-moe-shared-loras "
      "--enable-prompt-adapter",
      V, MAYBE, NONE, NULL, NULL, no_lora},
-    {"--lora-modules --lora-target-modules --prompt-adapters --long-lora-scaling-factors", V, MANY,
-     NONE, NULL, NULL, no_lora},
-    {"--max-loras --max-lora-rank --lora-dtype --max-cpu-loras --default-mm-loras "
+    {"--lora-target-modules --prompt-adapters --long-lora-scaling-factors", V, MANY, NONE, NULL,
+     NULL, no_lora},
+    {"--default-mm-loras "
      "--lora-extra-vocab-size --qlora-adapter-name-or-path --max-prompt-adapters "
      "--max-prompt-adapter-token",
      V, VALUE, NONE, NULL, NULL, no_lora},

@@ -38,6 +38,8 @@ static void run_task(struct prep_job *job) {
 }
 
 static enum prep_queue queue_of(const struct exchange *exchange) {
+    if (exchange->route->is_admins) /* a file is read */
+        return PREP_HUGE;
     if (exchange->body.length <= SHORT_BODY_BYTES)
         return PREP_SHORT;
     if (exchange->route->parse != NULL)
@@ -110,6 +112,9 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
                              "the server is shutting down");
     case SUBMIT_ASLEEP:
         return http_admission_refuse_asleep(err);
+    case SUBMIT_NO_ADAPTER:
+        return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                             "The model \"%.64s\" was unloaded", request->adapter->name);
     default:
         return api_error_set(err, 503, "server_error", "engine_failed", NULL, "the device failed");
     }

@@ -212,6 +212,8 @@ const struct api_context *key_models_context(const struct api_key *key,
     models->context.tenant = key->tenant;
     if (key->entry.num_models == 0)
         return &models->context;
+    models->context.allowed_names = key->entry.models;
+    models->context.num_allowed_names = key->entry.num_models;
     models->context.model_names = models->names;
     models->context.num_model_names = 0;
     models->names[0] = NULL;

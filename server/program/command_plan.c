@@ -36,7 +36,7 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
         executor_plan(model, &config, &out->info, err) != 0)
         return -1;
     executor_plan_traffic(model, &config, out->traffic);
-    const struct engine_config engine = engine_options_read(options, &out->info);
+    const struct engine_config engine = engine_options_read(options, model, &out->info);
     out->memory = (struct memory_table){
         .executor = &out->info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),

@@ -7,6 +7,7 @@
 #include "config/build_hash.h"
 #include "config/base/log.h"
 #include "engine/record/replay.h"
+#include "server/program/adapter_loader.h"
 #include "server/program/command_record.h"
 #include "server/program/engine_options.h"
 #include "server/program/vocabulary_loader.h"
@@ -22,7 +23,7 @@
 
 static const char usage[] =
     "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--threads N] "
-    "[--log-level NAME]\n"
+    "[--lora-modules NAME=PATH] [--log-level NAME]\n"
     "  FILE\twhat `quire serve --record` wrote\n"
     "\n"
     "The options are those of `quire serve`, instead of the ones it was recorded with. Every "
@@ -35,8 +36,8 @@ static const char usage[] =
 
 /* Those that say where it is computed, and do not change what. */
 static bool is_allowed(const char *word) {
-    static const char *const flags[] = {"--model", "--device", "--cpu-isa", "--threads",
-                                        "--log-level"};
+    static const char *const flags[] = {"--model",   "--device",       "--cpu-isa",
+                                        "--threads", "--lora-modules", "--log-level"};
     size_t length = strcspn(word, "=");
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (strlen(flags[i]) == length && strncmp(word, flags[i], length) == 0)
@@ -55,6 +56,7 @@ struct replaying {
     struct executor_info info;
     struct executor *executor;
     struct drafter *drafter;
+    struct adapter_loader adapters;
 };
 
 /* A file that makes no sense is refused like a configuration. */
@@ -92,8 +94,10 @@ static int open_executor(struct replaying *r, struct error *err) {
     struct executor_config config;
     const struct serving_limits *limits = &r->header.limits;
     if (command_open_model(r->options.model, &r->model, &r->tokenizer, err) != 0 ||
-        engine_options_executor(&r->options, r->model, &config, err) != 0)
+        engine_options_executor(&r->options, r->model, &config, err) != 0 ||
+        adapter_loader_read(&r->adapters, &r->options, err) != 0)
         return -1;
+    config.lora = r->header.core.lora;
     config.limits.max_num_seqs = limits->max_num_seqs;
     config.limits.max_num_batched_tokens = limits->max_num_batched_tokens;
     config.limits.max_model_len = limits->max_model_len;
@@ -103,7 +107,7 @@ static int open_executor(struct replaying *r, struct error *err) {
 }
 
 static int compare_header(struct replaying *r, struct error *err) {
-    struct engine_config engine = engine_options_read(&r->options, &r->info);
+    struct engine_config engine = engine_options_read(&r->options, r->model, &r->info);
     struct record_header *here = malloc(sizeof(*here));
     struct error why = {0};
     if (here == NULL)
@@ -136,6 +140,7 @@ static void close_all(struct replaying *r) {
         r->drafter->ops->destroy(r->drafter);
     if (r->executor != NULL)
         r->executor->ops->destroy(r->executor);
+    adapter_loader_finish(&r->adapters);
     vocabulary_loader_finish(&r->vocabulary);
     tokenizer_close(r->tokenizer);
     model_close(r->model);
@@ -160,8 +165,16 @@ static void print_result(const struct replaying *r, const struct replay_result *
            result->num_event_bytes, r->frames.read, (double)took_ns / (double)CLOCK_NS_PER_S);
 }
 
+static struct adapter *open_adapter(void *context, const char *name, struct error *err) {
+    struct replaying *r = context;
+    return adapter_loader_open(&r->adapters, name, r->model, &r->info.lora, err);
+}
+
 static int run(struct replaying *r, struct error *err) {
     const struct replay_config config = {
+        .model = &r->model->config,
+        .open_adapter = open_adapter,
+        .context = r,
         .header = &r->header,
         .frames = &r->frames,
         .executor = r->executor,

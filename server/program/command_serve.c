@@ -61,6 +61,7 @@ static int (*const steps[])(struct serve *serve, struct error *err) = {
     command_serve_model_await_verify,
     command_serve_engine_start,
     command_serve_engine_test,
+    command_serve_engine_load_adapters,
     command_serve_http_start,
 };
 
@@ -131,6 +132,7 @@ static void finish(struct serve *serve) {
     close_logs(serve);
     stop_guard_note(&serve->guard, "ends the engine");
     engine_destroy(serve->engine);
+    adapter_loader_finish(&serve->adapters);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);
     stop_guard_note(&serve->guard, "closes the rest");

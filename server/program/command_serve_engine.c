@@ -209,7 +209,7 @@ static int start_recording(struct serve *serve, const struct engine_config *engi
 }
 
 int command_serve_engine_start(struct serve *serve, struct error *err) {
-    struct engine_config config = engine_options_read(&serve->options, &serve->info);
+    struct engine_config config = engine_options_read(&serve->options, serve->model, &serve->info);
     if (engine_options_drafter(&serve->options, &serve->drafter, err) != 0)
         return -1;
     config.core.drafter = serve->drafter;
@@ -228,6 +228,16 @@ int command_serve_engine_start(struct serve *serve, struct error *err) {
     if (serve->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
     return engine_create(&config, serve->executor, serve->tokenizer, &serve->engine, err);
+}
+
+int command_serve_engine_load_adapters(struct serve *serve, struct error *err) {
+    if (adapter_loader_start(&serve->adapters, &serve->options, serve->model, &serve->info.lora,
+                             serve->engine, err) != 0)
+        return -1;
+    serve->context.adapters = serve->adapters.served;
+    serve->context.adapter_actions =
+        serve->adapters.served != NULL ? &serve->adapters.actions : NULL;
+    return 0;
 }
 
 int command_serve_engine_test(struct serve *serve, struct error *err) {

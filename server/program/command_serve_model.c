@@ -52,6 +52,8 @@ int command_serve_model_read_options(struct serve *serve, struct error *err) {
 int command_serve_model_find(struct serve *serve, struct error *err) {
     struct hub_reference reference;
     struct hub_model model;
+    if (adapter_loader_read(&serve->adapters, &serve->options, err) != 0)
+        return -1;
     if (!command_pull_is_reference(serve->options.model))
         return 0;
     if (hub_reference_parse(serve->options.model, &reference, err) != 0 ||
@@ -70,9 +72,11 @@ int command_serve_model_find(struct serve *serve, struct error *err) {
 
 int command_serve_model_open(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
-    if (command_open_model(options->model, &serve->model, NULL, err) != 0)
+    if (command_open_model(options->model, &serve->model, NULL, err) != 0 ||
+        engine_options_executor(options, serve->model, &serve->executor_config, err) != 0)
         return -1;
-    return engine_options_executor(options, serve->model, &serve->executor_config, err);
+    return adapter_loader_shape(&serve->adapters, options, serve->model,
+                                &serve->executor_config.lora, err);
 }
 
 int command_serve_model_open_tokenizer(struct serve *serve, struct error *err) {

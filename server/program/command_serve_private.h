@@ -17,6 +17,7 @@
 #include "server/net/listen_socket.h"
 #include "server/telemetry/kv_events/kv_event_publisher.h"
 #include "server/program/load_progress.h"
+#include "server/program/adapter_loader.h"
 #include "server/program/memory_table.h"
 #include "server/telemetry/record_file.h"
 #include "server/program/reload.h"
@@ -49,6 +50,7 @@ struct serve {
     struct record_file *record_file; /* NULL: nothing is recorded */
     struct recorder *recorder;       /* likewise */
     struct engine *engine;
+    struct adapter_loader adapters;
     struct memory_table memory;
     struct api_keys *keys;
     struct reload reload;
@@ -103,6 +105,8 @@ int command_serve_engine_open_kv_events(struct serve *serve, struct error *err);
 int command_serve_engine_check_record(struct serve *serve, struct error *err);
 /* Starts the engine with the drafter, and with the recording if there is one. */
 int command_serve_engine_start(struct serve *serve, struct error *err);
+/* --lora-modules. */
+int command_serve_engine_load_adapters(struct serve *serve, struct error *err);
 /* Computes one token to test the engine. */
 int command_serve_engine_test(struct serve *serve, struct error *err);
 

@@ -193,7 +193,7 @@ static int64_t max_choices(const struct options *options, int32_t max_num_seqs) 
     return common > of_call ? common : of_call;
 }
 
-struct engine_config engine_options_read(const struct options *options,
+struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct executor_info *info) {
     return (struct engine_config){
         .core.schedule.kv.limits = &info->limits,
@@ -205,6 +205,8 @@ struct engine_config engine_options_read(const struct options *options,
         .core.schedule.kv.num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
                                         : options->api_keys.count > 0 ? options->api_keys.count
                                                                       : 1,
+        .core.lora = info->lora,
+        .core.model = &model->config,
         .core.num_stages = info->num_stages,
         .core.schedule.kv.caching = options->enable_prefix_caching,
         .core.async_scheduling = options->async_scheduling,

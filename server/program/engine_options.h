@@ -28,8 +28,9 @@ bool engine_options_have_rank_process(const struct options *options);
 int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err);
 
 /* Sets everything except the vocabulary, the drafter, the wake callback and the stall timeout.
- * info: as reported by executor_create or executor_plan; the result points to its limits. */
-struct engine_config engine_options_read(const struct options *options,
+ * info: as reported by executor_create or executor_plan; the result points to its limits and
+ * to the model's configuration. */
+struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct executor_info *info);
 
 /* The contents of --speculative-config, in vLLM's format: {"method": "ngram",

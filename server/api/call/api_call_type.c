@@ -15,6 +15,13 @@ static int fill_id(struct api_call *call, struct api_error *err) {
     return api_error_set(err, 500, "server_error", NULL, NULL, "No random bytes for an id");
 }
 
+/* An adapter's requests, which live as long as the call, know its name. */
+static void set_model_name(struct api_call *call) {
+    const struct request *first = call->num_prompts > 0 ? call->prompts[0].request : NULL;
+    if (first != NULL && first->adapter != NULL)
+        call->head.model = first->adapter->name;
+}
+
 int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
                     void *body, struct api_call **out, struct api_error *err) {
     struct api_call *call = calloc(1, operations->size);
@@ -29,6 +36,7 @@ int api_call_create(const struct api_call_operations *operations, const struct a
         api_call_destroy(call);
         return -1;
     }
+    set_model_name(call);
     *out = call;
     return 0;
 }
@@ -59,14 +67,17 @@ int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_ch
     return has_memory ? 0 : api_error_set_memory(err);
 }
 
-int api_call_set_priority_and_salt(struct request *request, int64_t priority,
-                                   const char *cache_salt, struct api_error *err) {
+int api_call_set_scope(const struct api_context *context, struct request *request,
+                       const char *model, int64_t priority, const char *cache_salt,
+                       struct api_error *err) {
     size_t length = cache_salt != NULL ? strlen(cache_salt) : 0;
     if (cache_salt != NULL && (length == 0 || length > MAX_CACHE_SALT_BYTES))
         return bad_request(err, "out_of_range", "cache_salt",
                            "cache_salt has %zu bytes: a text of 1 to %d bytes is allowed", length,
                            MAX_CACHE_SALT_BYTES);
     request->priority = (int32_t)priority;
+    if (api_context_set_model(context, model, request, err) != 0)
+        return -1;
     if (request_set_cache_scope(request, request->tenant, cache_salt, length) != 0)
         return api_error_set_memory(err);
     return 0;

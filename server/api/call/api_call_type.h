@@ -123,10 +123,12 @@ int api_call_set_id(struct api_call *call, const char *request_id, struct api_er
 /* Allocates the prompts and choices. */
 int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_choices,
                       struct api_error *err);
-/* Sets a new request's priority, and whose cached prefixes it may use, from the fields with these
- * names. cache_salt is NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
-int api_call_set_priority_and_salt(struct request *request, int64_t priority,
-                                   const char *cache_salt, struct api_error *err);
+/* Sets a new request's adapter if `model` names one, its priority, and whose cached prefixes it may
+ * use, from the fields with these names. model: NULL or a name. cache_salt is NULL or a text; a 400
+ * unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
+int api_call_set_scope(const struct api_context *context, struct request *request,
+                       const char *model, int64_t priority, const char *cache_salt,
+                       struct api_error *err);
 /* Takes ownership of the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 

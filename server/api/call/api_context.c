@@ -1,25 +1,66 @@
 #include "server/api/call/api_context.h"
 
+#include "engine/request/request.h"
+#include "server/api/call/served_adapters.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int api_context_check_model(const struct api_context *context, const char *name,
-                            struct api_error *err) {
-    if (context->takes_any_model)
-        return 0;
-    for (int i = 0; i < context->num_model_names; i++) {
+static bool is_model_name(const struct api_context *context, const char *name) {
+    for (int i = 0; i < context->num_model_names; i++)
         if (strcmp(context->model_names[i], name) == 0)
-            return 0;
-    }
+            return true;
+    return false;
+}
+
+bool api_context_allows(const struct api_context *context, const char *name) {
+    for (int i = 0; i < context->num_allowed_names; i++)
+        if (strcmp(context->allowed_names[i], name) == 0)
+            return true;
+    return context->allowed_names == NULL;
+}
+
+static int refuse_model(const struct api_context *context, const char *name,
+                        struct api_error *err) {
     if (context->num_model_names == 0)
         return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
                              "The model \"%.64s\" may not be used with this API key", name);
     return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
                          "The model \"%.64s\" does not exist; this server has \"%.64s\"", name,
                          context->model_names[0]);
+}
+
+/* *out: a reference to the adapter of that name, or NULL if it is the model's. */
+static int find(const struct api_context *context, const char *name, struct adapter **out,
+                struct api_error *err) {
+    *out = NULL;
+    if (is_model_name(context, name))
+        return 0;
+    if (context->adapters != NULL && api_context_allows(context, name))
+        *out = served_adapters_find(context->adapters, name);
+    return *out != NULL || context->takes_any_model ? 0 : refuse_model(context, name, err);
+}
+
+int api_context_check_model(const struct api_context *context, const char *name,
+                            struct api_error *err) {
+    struct adapter *adapter;
+    int status = find(context, name, &adapter, err);
+    adapter_unref(adapter);
+    return status;
+}
+
+int api_context_set_model(const struct api_context *context, const char *name,
+                          struct request *request, struct api_error *err) {
+    struct adapter *adapter = NULL;
+    if (name != NULL && find(context, name, &adapter, err) != 0)
+        return -1;
+    if (adapter != NULL)
+        request_set_adapter(request, adapter);
+    adapter_unref(adapter);
+    return 0;
 }
 
 /* Copies the last component of path, without the slashes after it. */

@@ -12,9 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct adapter_actions;
 struct chat_model;
 struct grammar_cache;
+struct request;
 struct response_store;
+struct served_adapters;
 
 struct api_context {
     const struct serving_limits *limits;
@@ -25,11 +28,15 @@ struct api_context {
     int32_t tenant;           /* of the request's API key (auth.h); -1 if there are no keys */
     char *const *model_names; /* served names, or those that a key may use; the first is reported */
     int num_model_names;
-    bool takes_any_model; /* any other name also means this model */
-    int64_t created;      /* Unix seconds of the server's start, for /v1/models */
-    int32_t max_prompts;  /* prompts in one API call */
-    int32_t max_n;        /* choices of one prompt: n and best_of */
-    int32_t max_choices;  /* of all prompts of an API call */
+    bool takes_any_model;                          /* any other name also means this model */
+    struct served_adapters *adapters;              /* that may be named instead; NULL: none ever */
+    const struct adapter_actions *adapter_actions; /* NULL: there is no room for any */
+    char *const *allowed_names; /* [num_allowed_names] all that the key may use; NULL: any */
+    int num_allowed_names;
+    int64_t created;     /* Unix seconds of the server's start, for /v1/models */
+    int32_t max_prompts; /* prompts in one API call */
+    int32_t max_n;       /* choices of one prompt: n and best_of */
+    int32_t max_choices; /* of all prompts of an API call */
     /* Limits the sum over several prompts; a single prompt may be as long as the context. */
     int64_t max_prompt_tokens;
     struct sampling_settings sampling; /* if a request says nothing: neutral, or the model's */
@@ -43,10 +50,16 @@ struct api_context {
     bool ignores_schema_keywords; /* that cannot be enforced: listed in a header, not a 400 */
 };
 
-/* Checks that a name is served. If not, returns -1 and fills *err: 404, code model_not_found, param
- * model. */
+/* Checks that a name is served: the model's or an adapter's. If not, returns -1 and fills *err:
+ * 404, code model_not_found, param model. */
 int api_context_check_model(const struct api_context *context, const char *name,
                             struct api_error *err);
+/* Sets the adapter of a request whose model has this name; NULL: it was not given. Errors as above:
+ * an adapter may have been unloaded since the check. */
+int api_context_set_model(const struct api_context *context, const char *name,
+                          struct request *request, struct api_error *err);
+/* Returns whether the key may use an adapter of that name. */
+bool api_context_allows(const struct api_context *context, const char *name);
 
 /* Writes the name of a model that was not given one: the name of its file without ".gguf" and the
  * "-00001-of-00003" of a split file, or of its folder; "model" if there is none, as for "/". out is

@@ -54,6 +54,9 @@ api_transform tokenize_endpoint_decode;
  * body gives the model. */
 api_transform messages_count_tokens;
 api_transform responses_input_tokens;
+/* /v1/load_lora_adapter and /v1/unload_lora_adapter, in vLLM's format: of administrators. */
+api_transform adapter_endpoint_load;
+api_transform adapter_endpoint_unload;
 /* /api/show, in Ollama's format. */
 api_transform ollama_models_show;
 /* The table of /tokenize's fields; static. */

@@ -89,8 +89,8 @@ static int create_prompt(const struct api_context *context, const struct complet
     if (*out == NULL)
         return api_error_set_memory(err);
     (*out)->reports_progress = body->return_progress && body->sampling.stream;
-    return api_call_set_priority_and_salt(*out, body->sampling.priority, body->sampling.cache_salt,
-                                          err);
+    return api_call_set_scope(context, *out, body->sampling.model, body->sampling.priority,
+                              body->sampling.cache_salt, err);
 }
 
 static int add_prompt(const struct api_context *context, const struct completion_body *body,

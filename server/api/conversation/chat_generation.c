@@ -82,14 +82,15 @@ static int set_thinking(const struct api_context *context, const struct conversa
     return 0;
 }
 
-static int make_request(const struct conversation *conversation, const struct prompt_tokens *tokens,
-                        const struct sampling_params *params, struct request **out,
-                        struct api_error *err) {
+static int make_request(const struct api_context *context, const struct conversation *conversation,
+                        const struct prompt_tokens *tokens, const struct sampling_params *params,
+                        struct request **out, struct api_error *err) {
     struct request *made = request_create(tokens->ids, tokens->count, params);
     if (made == NULL)
         return api_error_set_memory(err);
-    if (api_call_set_priority_and_salt(made, conversation->sampling.priority,
-                                       conversation->sampling.cache_salt, err) != 0) {
+    if (api_call_set_scope(context, made, conversation->sampling.model,
+                           conversation->sampling.priority, conversation->sampling.cache_salt,
+                           err) != 0) {
         request_unref(made);
         return -1;
     }
@@ -106,7 +107,7 @@ static int create_request(const struct api_context *context,
     if (set_thinking(context, conversation, &config->parser, &params.thinking, err) != 0 ||
         chat_grammar_build(context, conversation, &config->parser, &params.grammar, err) != 0)
         return -1;
-    int result = make_request(conversation, tokens, &params, out, err);
+    int result = make_request(context, conversation, tokens, &params, out, err);
     grammar_unref(params.grammar);
     return result;
 }
@@ -204,7 +205,7 @@ int chat_generation_create_plain(const struct api_context *context,
     const struct sampling_params params = sampling_body_params(
         sampling, context, tokens->count, conversation_num_logprobs(conversation),
         sampling_body_seed(context, sampling));
-    if (make_request(conversation, tokens, &params, &made, err) != 0)
+    if (make_request(context, conversation, tokens, &params, &made, err) != 0)
         return -1;
     if (check_logprobs(conversation, made, err) != 0) {
         request_unref(made);

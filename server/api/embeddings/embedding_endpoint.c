@@ -35,6 +35,7 @@ static int add_inputs(const struct api_context *context, const struct embedding_
         .truncation = body->truncation,
         .priority = body->priority,
         .cache_salt = body->cache_salt,
+        .model = body->model,
     };
     const cJSON *item = body->inputs.first;
     int64_t num_tokens = 0;

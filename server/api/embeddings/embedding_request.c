@@ -35,5 +35,6 @@ int embedding_request_create(const struct api_context *context,
     free(tokens.ids);
     if (*out == NULL)
         return api_error_set_memory(err);
-    return api_call_set_priority_and_salt(*out, settings->priority, settings->cache_salt, err);
+    return api_call_set_scope(context, *out, settings->model, settings->priority,
+                              settings->cache_salt, err);
 }

@@ -12,6 +12,7 @@ struct embedding_settings {
     struct prompt_truncation truncation;
     int64_t priority;
     const char *cache_salt; /* NULL: none */
+    const char *model;      /* NULL: none was named */
 };
 
 /* Reads the field `pooling`; if it is absent or null, *out does not change. Returns -1 and *err,

@@ -2,28 +2,30 @@
 
 #include "server/api/conversation/chat_model.h"
 #include "server/api/call/api_context.h"
+#include "server/api/call/served_adapters.h"
 #include "server/api/completions/llama_format.h"
 #include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <time.h>
 
-static void write_model(const struct api_context *context, const char *name,
+/* An adapter's parent is the model. */
+static void write_model(const struct api_context *context, const char *name, bool is_adapter,
                         struct byte_buffer *out) {
     json_write_begin_object(out);
     json_write_text_member(out, "id", name);
     json_write_text_member(out, "object", "model");
     json_write_int_member(out, "created", context->created);
     json_write_text_member(out, "owned_by", "quire");
-    json_write_text_member(out, "root", context->model_names[0]);
-    json_write_raw_member(out, "parent", "null");
+    json_write_text_member(out, "root", is_adapter ? name : context->model_names[0]);
+    json_write_text_member(out, "parent", is_adapter ? context->model_names[0] : NULL);
     json_write_int_member(out, "max_model_len", context->limits->max_model_len);
     json_write_raw_member(out, "permission", "[]");
     json_write_end_object(out);
 }
 
 /* Writes the members of Anthropic's ModelInfo. */
-static void write_anthropic(const struct api_context *context, const char *name,
+static void write_anthropic(const struct api_context *context, const char *name, bool is_adapter,
                             struct byte_buffer *out) {
     char created[32];
     struct tm tm;
@@ -40,30 +42,55 @@ static void write_anthropic(const struct api_context *context, const char *name,
     json_write_end_object(out);
 }
 
+typedef void write_entry(const struct api_context *context, const char *name, bool is_adapter,
+                         struct byte_buffer *out);
+
+/* Writes the name of the last one that was written, if any was. */
+static void write_adapters(const struct api_context *context, write_entry *write,
+                           char last[static MAX_ADAPTER_NAME_BYTES + 1], struct byte_buffer *out) {
+    struct adapter *adapters[LORA_MAX_SLOTS];
+    int count = context->adapters != NULL ? served_adapters_list(context->adapters, adapters) : 0;
+    for (int i = 0; i < count; i++) {
+        if (api_context_allows(context, adapters[i]->name)) {
+            write(context, adapters[i]->name, true, out);
+            snprintf(last, MAX_ADAPTER_NAME_BYTES + 1, "%s", adapters[i]->name);
+        }
+        adapter_unref(adapters[i]);
+    }
+}
+
 void models_endpoint_list(const struct api_context *context, bool is_anthropic,
                           struct byte_buffer *out) {
+    write_entry *write = is_anthropic ? write_anthropic : write_model;
+    char last_adapter[MAX_ADAPTER_NAME_BYTES + 1] = "";
     json_write_begin_object(out);
     if (!is_anthropic)
         json_write_text_member(out, "object", "list");
     json_write_key(out, "data");
     json_write_begin_array(out);
     for (int i = 0; i < context->num_model_names; i++)
-        (is_anthropic ? write_anthropic : write_model)(context, context->model_names[i], out);
+        write(context, context->model_names[i], false, out);
+    write_adapters(context, write, last_adapter, out);
     json_write_end_array(out);
     if (is_anthropic) {
         int last = context->num_model_names > 0 ? context->num_model_names - 1 : 0;
+        const char *name = last_adapter[0] != '\0' ? last_adapter : context->model_names[last];
         json_write_raw_member(out, "has_more", "false");
         json_write_text_member(out, "first_id", context->model_names[0]);
-        json_write_text_member(out, "last_id", context->model_names[last]);
+        json_write_text_member(out, "last_id", name);
     }
     json_write_end_object(out);
 }
 
 int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
                         struct byte_buffer *out, struct api_error *err) {
+    struct adapter *adapter = NULL;
     if (api_context_check_model(context, id, err) != 0)
         return -1;
-    (is_anthropic ? write_anthropic : write_model)(context, id, out);
+    if (context->adapters != NULL && api_context_allows(context, id))
+        adapter = served_adapters_find(context->adapters, id);
+    (is_anthropic ? write_anthropic : write_model)(context, id, adapter != NULL, out);
+    adapter_unref(adapter);
     return 0;
 }
 

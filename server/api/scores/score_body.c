@@ -146,6 +146,7 @@ static int read_all(const struct api_context *context, struct score_body *body, 
     body->settings.flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
     body->settings.priority = body->priority;
     body->settings.cache_salt = body->cache_salt;
+    body->settings.model = body->model;
     return read_pairs(context, body, is_rerank, err);
 }
 
