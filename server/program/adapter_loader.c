@@ -109,6 +109,17 @@ int adapter_loader_read(struct adapter_loader *loader, const struct options *opt
     return 0;
 }
 
+/* What the system refuses is an option's mistake. */
+static int open_module(const struct adapter_module *module, const struct model *model,
+                       const struct lora_shape *shape, struct lora_adapter **out,
+                       struct error *err) {
+    struct error why = {0};
+    if (lora_adapter_open(module->path, model, shape, out, &why) == 0)
+        return 0;
+    return error_set(err, why.code == ERROR_IO ? ERROR_CONFIG : why.code, "option lora-modules: %s",
+                     why.message);
+}
+
 /* --- Room --- */
 
 static enum dtype dtype_of(const char *name) {
@@ -124,7 +135,7 @@ static int largest_rank(const struct adapter_loader *loader, const struct model 
     *out = loader->num_modules > 0 ? 0 : DEFAULT_MAX_RANK;
     for (int i = 0; i < loader->num_modules; i++) {
         struct lora_adapter *adapter;
-        if (lora_adapter_open(loader->modules[i].path, model, &any, &adapter, err) != 0)
+        if (open_module(&loader->modules[i], model, &any, &adapter, err) != 0)
             return -1;
         int32_t rank = lora_adapter_rank(adapter);
         *out = rank > *out ? rank : *out;
@@ -192,16 +203,16 @@ static int serve_adapter(struct adapter_loader *loader, const char *name, struct
     return status;
 }
 
-static int load_file(struct adapter_loader *loader, const char *name, const char *path,
-                     struct error *err) {
+static int load_module(struct adapter_loader *loader, const struct adapter_module *module,
+                       struct error *err) {
     struct lora_adapter *lora;
     int64_t begin_ns = clock_now_ns();
-    if (lora_adapter_open(path, loader->model, &loader->shape, &lora, err) != 0)
+    if (open_module(module, loader->model, &loader->shape, &lora, err) != 0)
         return -1;
     int32_t rank = lora_adapter_rank(lora);
-    if (serve_adapter(loader, name, lora, err) != 0)
+    if (serve_adapter(loader, module->name, lora, err) != 0)
         return -1;
-    log_info("adapter    %s of rank %d, loaded in %.0f ms", name, rank,
+    log_info("adapter    %s of rank %d, loaded in %.0f ms", module->name, rank,
              (double)(clock_now_ns() - begin_ns) / (double)CLOCK_NS_PER_MS);
     return 0;
 }
@@ -327,7 +338,7 @@ int adapter_loader_start(struct adapter_loader *loader, const struct options *op
     if (loader->served == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for adapters");
     for (int i = 0; i < loader->num_modules; i++)
-        if (load_file(loader, loader->modules[i].name, loader->modules[i].path, err) != 0)
+        if (load_module(loader, &loader->modules[i], err) != 0)
             return -1;
     return 0;
 }
@@ -339,7 +350,7 @@ struct adapter *adapter_loader_open(const struct adapter_loader *loader, const c
         struct lora_adapter *lora;
         if (strcmp(loader->modules[i].name, name) != 0)
             continue;
-        if (lora_adapter_open(loader->modules[i].path, model, shape, &lora, err) != 0)
+        if (open_module(&loader->modules[i], model, shape, &lora, err) != 0)
             return NULL;
         struct adapter *adapter = adapter_create(name, lora);
         if (adapter == NULL)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* --- What the engine counts --- */
 
@@ -455,6 +456,46 @@ static void write_keys(const struct metrics_text *w, const struct api_keys *keys
 
 /* What the configuration made of itself: gauges that are 1, with labels that say it (vLLM's
  * cache_config_info, Prometheus' convention for *_info). */
+/* Names with commas between them; of those with running or waiting requests. */
+static void write_adapter_names(const struct metrics_text *w, struct adapter *const *adapters,
+                                int count, bool are_running) {
+    bool is_first = true;
+    for (int i = 0; i < count; i++) {
+        const struct adapter *a = adapters[i];
+        if (atomic_load(are_running ? &a->num_running : &a->num_waiting) == 0)
+            continue;
+        if (!is_first)
+            byte_buffer_append_text(w->out, ",");
+        metrics_text_label_value(w->out, a->name);
+        is_first = false;
+    }
+}
+
+/* vLLM's: its value is the time. */
+static void write_adapters(const struct metrics_text *w, const struct metrics_facts *facts) {
+    static const char info[] = "lora_requests_info", total[] = "lora_requests_total";
+    struct adapter *adapters[LORA_MAX_SLOTS];
+    if (facts->adapters == NULL)
+        return;
+    int count = served_adapters_list(facts->adapters, adapters);
+    metrics_text_header(w, info, "gauge", "Adapters with running and waiting requests.");
+    metrics_text_begin_sample(w, info, "");
+    byte_buffer_printf(w->out, ",max_lora=\"%d\",running_lora_adapters=\"", facts->max_adapters);
+    write_adapter_names(w, adapters, count, true);
+    byte_buffer_append_text(w->out, "\",waiting_lora_adapters=\"");
+    write_adapter_names(w, adapters, count, false);
+    byte_buffer_printf(w->out, "\"} %lld\n", (long long)time(NULL));
+    metrics_text_header(w, total, "counter", "Accepted requests of each adapter.");
+    for (int i = 0; i < count; i++) {
+        metrics_text_begin_sample(w, total, "");
+        byte_buffer_append_text(w->out, ",adapter=\"");
+        metrics_text_label_value(w->out, adapters[i]->name);
+        byte_buffer_printf(w->out, "\"} %llu\n",
+                           (unsigned long long)atomic_load(&adapters[i]->num_submitted));
+        adapter_unref(adapters[i]);
+    }
+}
+
 static void write_info(const struct metrics_text *w, const struct metrics_facts *facts,
                        const struct engine_stats *s) {
     metrics_text_header(w, "cache_config_info", "gauge", "The KV cache's configuration.");
@@ -516,6 +557,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
                     const struct process_stats *ranks, struct byte_buffer *out) {
     struct metrics_text w = metrics_text_begin(facts->prefix, facts->model_name, out);
     write_engine_metrics(&w, facts, engine);
+    write_adapters(&w, facts);
     write_http(&w, http);
     write_recording(&w, engine);
     write_resident(&w, process, ranks);

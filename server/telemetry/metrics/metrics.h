@@ -6,6 +6,7 @@
 #include "engine/executor/executor.h"
 #include "engine/grammar/machine/grammar_cache.h"
 #include "engine/stats/engine_stats.h"
+#include "server/api/call/served_adapters.h"
 #include "server/api/responses/response_store.h"
 #include "server/keys/api_keys.h"
 #include "server/process/process_stats.h"
@@ -52,6 +53,8 @@ struct metrics_facts {
     bool has_prefix_caching;
     int32_t num_ranks;
     const struct executor_memory *rank_memory; /* [num_ranks] */
+    struct served_adapters *adapters;          /* NULL: there is no room for any */
+    int32_t max_adapters;
 };
 
 /* ranks: of the rank process; NULL: the ranks live in this one. */
