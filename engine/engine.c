@@ -407,14 +407,20 @@ void engine_flush_cache(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* One that has gone may not have been published yet. */
+static bool has_slot(const struct adapter *adapter) {
+    return adapter != NULL && atomic_load(&adapter->state) != ADAPTER_GONE;
+}
+
 int engine_load_adapter(struct engine *engine, struct adapter *adapter) {
     const int32_t num_slots = engine->config.core.lora.num_slots;
     CHECK(atomic_load(&adapter->state) == ADAPTER_NEW);
     pthread_mutex_lock(&engine->lock);
     int32_t slot = 0;
-    while (slot < num_slots && engine->adapters[slot] != NULL)
+    while (slot < num_slots && has_slot(engine->adapters[slot]))
         slot++;
     if (slot < num_slots) {
+        adapter_unref(engine->adapters[slot]);
         engine->adapters[slot] = adapter_ref(adapter);
         adapter->slot = slot;
         atomic_store(&adapter->state, ADAPTER_LOADING);
