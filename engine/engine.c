@@ -88,19 +88,6 @@ static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
     return deadline_ns == 0 ? other_ns : min_int64(deadline_ns, other_ns);
 }
 
-/* Under the lock. A slot whose adapter has gone is free again. */
-static void take_adapters(struct engine *engine, struct engine_inbox *out) {
-    const struct adapter_slots *slots = &engine->core.adapters;
-    for (int32_t i = 0; i < slots->shape.num_slots; i++) {
-        struct adapter *adapter = engine->adapters[i];
-        const struct adapter_slot *slot = &slots->slots[i];
-        if (adapter == NULL)
-            continue;
-        out->loads[i] = slot->adapter == NULL ? adapter : NULL;
-        out->unloads[i] = atomic_load(&adapter->state) == ADAPTER_UNLOADING && !slot->is_unloading;
-    }
-}
-
 /* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false when the
  * thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct engine_inbox *out) {
@@ -124,7 +111,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct engine_in
     engine->wake_requested = false;
     out->flushes = engine->flush_requested;
     engine->flush_requested = false;
-    take_adapters(engine, out);
+    engine_take_adapters(engine, out);
     out->requests = request_list_take(&engine->inbox);
     engine->busy = engine->busy || out->requests.first != NULL;
     if (out->requests.first != NULL)
@@ -141,36 +128,18 @@ static void begin_recording(struct engine *engine) {
         recorder_begin(recorder, &engine->core);
 }
 
-static void load_adapters(struct engine *engine, const struct engine_inbox *inbox) {
-    for (int32_t i = 0; i < engine->core.adapters.shape.num_slots; i++) {
-        if (inbox->loads[i] == NULL)
-            continue;
-        recorder_load(engine->config.recorder, i, inbox->loads[i], false);
-        engine_core_load_adapter(&engine->core, i, inbox->loads[i], false);
-    }
-}
-
-static void unload_adapters(struct engine *engine, const struct engine_inbox *inbox) {
-    for (int32_t i = 0; i < engine->core.adapters.shape.num_slots; i++) {
-        if (!inbox->unloads[i])
-            continue;
-        recorder_unload(engine->config.recorder, i);
-        engine_core_unload_adapter(&engine->core, i);
-    }
-}
-
 /* Requests use adapters that were loaded before, and come before an adapter is unloaded. */
 static void take_in(struct engine *engine, struct engine_inbox *inbox) {
     struct request *request;
     if (inbox->flushes)
         engine_forget_prefixes(engine);
-    load_adapters(engine, inbox);
+    engine_pass_loads(engine, inbox);
     while ((request = request_list_pop(&inbox->requests)) != NULL) {
         recorder_add(engine->config.recorder, request);
         engine_core_add(&engine->core, request);
         request_unref(request);
     }
-    unload_adapters(engine, inbox);
+    engine_pass_unloads(engine, inbox);
 }
 
 /* --- The thread --- */
@@ -404,40 +373,6 @@ void engine_flush_cache(struct engine *engine) {
     engine->flush_requested = true;
     engine->wake_requested = true;
     pthread_cond_signal(&engine->wake_up);
-    pthread_mutex_unlock(&engine->lock);
-}
-
-/* One that has gone may not have been published yet. */
-static bool has_slot(const struct adapter *adapter) {
-    return adapter != NULL && atomic_load(&adapter->state) != ADAPTER_GONE;
-}
-
-int engine_load_adapter(struct engine *engine, struct adapter *adapter) {
-    const int32_t num_slots = engine->config.core.lora.num_slots;
-    CHECK(atomic_load(&adapter->state) == ADAPTER_NEW);
-    pthread_mutex_lock(&engine->lock);
-    int32_t slot = 0;
-    while (slot < num_slots && has_slot(engine->adapters[slot]))
-        slot++;
-    if (slot < num_slots) {
-        adapter_unref(engine->adapters[slot]);
-        engine->adapters[slot] = adapter_ref(adapter);
-        adapter->slot = slot;
-        atomic_store(&adapter->state, ADAPTER_LOADING);
-        engine->wake_requested = true;
-        engine_take_sleep_event(engine, SLEEP_EVENT_SUBMIT); /* refused if it was put to sleep */
-    }
-    pthread_mutex_unlock(&engine->lock);
-    return slot < num_slots ? 0 : -1;
-}
-
-void engine_unload_adapter(struct engine *engine, struct adapter *adapter) {
-    pthread_mutex_lock(&engine->lock);
-    if (adapter_change(adapter, ADAPTER_LOADING, ADAPTER_UNLOADING) ||
-        adapter_change(adapter, ADAPTER_READY, ADAPTER_UNLOADING)) {
-        engine->wake_requested = true;
-        pthread_cond_signal(&engine->wake_up);
-    }
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -60,6 +60,12 @@ void engine_end_kv_events(const struct engine *engine);
 /* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
 void engine_publish(struct engine *engine);
 
+/* engine_adapters.c, by the thread. Under the lock: adds to the inbox what is new. Without it: pass
+ * the inbox to the core; loads before its requests, unloads after them. */
+void engine_take_adapters(struct engine *engine, struct engine_inbox *out);
+void engine_pass_loads(struct engine *engine, const struct engine_inbox *inbox);
+void engine_pass_unloads(struct engine *engine, const struct engine_inbox *inbox);
+
 #define ENGINE_BETWEEN_STEPS "is between steps"
 /* Records what the thread is doing (engine_config.activity). */
 void engine_note_activity(const struct engine *engine, const char *activity);

@@ -446,22 +446,9 @@ void rank_close(struct rank *rank) {
 
 /* --- Steps --- */
 
-/* The first failure counts; what was to be written after it may be missing. */
-static void write_adapters(struct rank *rank, const struct batch *batch) {
-    CHECK(batch->num_adapter_writes == 0 || rank->lora != NULL);
-    for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
-        const struct adapter_write *write = &batch->adapter_writes[i];
-        struct error err = {0};
-        if (lora_slots_write(rank->lora, write->slot, &write->rows,
-                             batch->adapter_data + write->first_byte, &err) != 0 &&
-            rank->failure.code == ERROR_NONE)
-            error_set(&rank->failure, ERROR_DEVICE, "cannot write an adapter: %.400s", err.message);
-    }
-}
-
 void rank_begin(struct rank *rank, const struct batch *batch) {
     rank_watch_begin(rank->watch);
-    write_adapters(rank, batch);
+    rank_write_adapters(rank, batch);
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         llama_forward(rank->llama, &rank->cache, batch);

@@ -127,7 +127,10 @@ struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Returns whether rank_wait would return at once. Only for an asynchronous rank. */
 bool rank_is_done(const struct rank *rank);
 
-/* --- rank_moves.c: the KV blocks that a rank moves before it computes a step --- */
+/* --- rank_moves.c: what a rank moves before it computes a step --- */
+
+/* Writes the batch's pieces of adapters. A failure is kept, and returned by rank_wait. */
+void rank_write_adapters(struct rank *rank, const struct batch *batch);
 
 /* Enqueues the batch's swap_out, swap_in and copies on the backend, in that order; the lists stay
  * valid until the step was waited for. host_pool is memory of the backend's host_alloc; it may be

@@ -60,3 +60,16 @@ int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_poo
     *out_ns = each > 0 ? each : 1;
     return 0;
 }
+
+/* The first failure counts; what was to be written after it may be missing. */
+void rank_write_adapters(struct rank *rank, const struct batch *batch) {
+    CHECK(batch->num_adapter_writes == 0 || rank->lora != NULL);
+    for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
+        const struct adapter_write *write = &batch->adapter_writes[i];
+        struct error err = {0};
+        if (lora_slots_write(rank->lora, write->slot, &write->rows,
+                             batch->adapter_data + write->first_byte, &err) != 0 &&
+            rank->failure.code == ERROR_NONE)
+            error_set(&rank->failure, ERROR_DEVICE, "cannot write an adapter: %.400s", err.message);
+    }
+}
