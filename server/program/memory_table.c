@@ -102,12 +102,16 @@ static void put_device_parts(const struct printer *out, const struct executor_in
 static void put_ranks(const struct printer *out, const struct executor_info *info) {
     for (int32_t r = 0; info->num_ranks > 1 && r < info->num_ranks; r++) {
         const struct executor_memory *memory = &info->rank_memory[r];
+        char adapters[32] = "";
+        if (info->lora.num_slots > 0)
+            snprintf(adapters, sizeof(adapters), " adapters %.1f,", mib(memory->adapter_bytes));
         put(out,
-            "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f; %s", r,
+            "  rank %d   %8.1f MiB: weights %.1f,%s workspace %.1f, KV cache %.1f, swap %.1f; %s",
+            r,
             mib(memory->weight_bytes + memory->adapter_bytes + memory->workspace_bytes +
                 memory->kv_bytes + memory->swap_bytes),
-            mib(memory->weight_bytes), mib(memory->workspace_bytes), mib(memory->kv_bytes),
-            mib(memory->swap_bytes), info->rank_places[r]);
+            mib(memory->weight_bytes), adapters, mib(memory->workspace_bytes),
+            mib(memory->kv_bytes), mib(memory->swap_bytes), info->rank_places[r]);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "config/base/log.h"
 #include "engine/executor/rank_process.h"
 #include "kernels/transport.h"
+#include "server/program/adapter_loader.h"
 #include "server/program/command_line.h"
 #include "server/program/engine_options.h"
 #include "server/process/signals.h"
@@ -57,12 +58,24 @@ static void report_ready(void *context, const struct executor_info *info) {
              transport->num_ranks, info->device, mib(memory->weight_bytes), mib(memory->kv_bytes));
 }
 
+/* As rank 0 has it, which alone reads the adapters. */
+static int choose_adapters(const struct options *options, const struct model *model,
+                           struct lora_shape *out, struct error *err) {
+    struct adapter_loader loader = {0};
+    int status = adapter_loader_read(&loader, options, err);
+    if (status == 0)
+        status = adapter_loader_shape(&loader, options, model, out, err);
+    adapter_loader_finish(&loader);
+    return status;
+}
+
 static int compute(const struct options *options, struct transport *transport, struct error *err) {
     struct executor_config config;
     struct tokenizer *tokenizer = NULL;
     struct model *model = NULL;
     if (command_open_model(options->model, &model, &tokenizer, err) != 0 ||
-        engine_options_executor(options, model, &config, err) != 0)
+        engine_options_executor(options, model, &config, err) != 0 ||
+        choose_adapters(options, model, &config.lora, err) != 0)
         return -1;
     config.transport = transport;
     config.build = build_hash();
