@@ -256,7 +256,7 @@ static const struct peer_flag table[] = {
     {"--fault-tolerance-config", V, VALUE, NONE, "rank-process", NULL,
      "a crash of the device's process is a pause"},
     /* --- vLLM: the rest --- */
-    {"--enable-lora", V, MAYBE, TAKEN, "max-loras", NULL, "room for as many as --max-loras says"},
+    {"--enable-lora", V, MAYBE, TAKEN, "max-loras", "*=", "room for as many as --max-loras says"},
     {"--lora-modules", V, MANY, SAME, "lora-modules", NULL, NULL},
     {"--max-loras", V, VALUE, SAME, "max-loras", NULL, NULL},
     {"--max-lora-rank", V, VALUE, SAME, "max-lora-rank", NULL, NULL},

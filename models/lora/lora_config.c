@@ -1,7 +1,7 @@
 /* The settings of a PEFT folder (peft/tuners/lora/config.py). */
 #include "models/config/config_field.h"
 #include "models/files/json_file.h"
-#include "models/lora/lora_private.h"
+#include "models/lora/lora_adapter_private.h"
 
 #include "config/base/utf8.h"
 

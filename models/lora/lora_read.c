@@ -1,4 +1,4 @@
-#include "models/lora/lora_private.h"
+#include "models/lora/lora_adapter_private.h"
 
 #include "config/base/check.h"
 #include "models/config/metadata_field.h"

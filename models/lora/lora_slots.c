@@ -2,7 +2,7 @@
 
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
-#include "models/lora/lora_private.h"
+#include "models/lora/lora_adapter_private.h"
 
 #include <stdlib.h>
 #include <string.h>

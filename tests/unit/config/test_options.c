@@ -848,7 +848,7 @@ static void test_taken_flags_are_logged(void **state) {
 
 static void test_what_is_not_available(void **state) {
     assert_refused(WORDS("m", "--mlock"), NO_WORDS, WORDS("--mlock", "not available", "swapping"));
-    assert_refused(WORDS("m", "--enable-lora"), NO_WORDS, WORDS("vLLM", "LoRA"));
+    assert_refused(WORDS("m", "--fully-sharded-loras"), NO_WORDS, WORDS("vLLM", "--lora-modules"));
     assert_refused(WORDS("m", "--num-gpu-blocks-override", "9"), NO_WORDS,
                    WORDS("use --kv-cache-memory-bytes (in bytes)"));
     assert_refused(WORDS("m", "-ub", "512"), NO_WORDS,

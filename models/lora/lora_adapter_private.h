@@ -1,6 +1,6 @@
 /* Private to models/lora: an adapter's numbers, and what reads them from files. */
-#ifndef QUIRE_MODELS_LORA_LORA_PRIVATE_H
-#define QUIRE_MODELS_LORA_LORA_PRIVATE_H
+#ifndef QUIRE_MODELS_LORA_LORA_ADAPTER_PRIVATE_H
+#define QUIRE_MODELS_LORA_LORA_ADAPTER_PRIVATE_H
 
 #include "models/lora/lora_adapter.h"
 
