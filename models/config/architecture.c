@@ -413,6 +413,16 @@ static const struct {
     {"deepseek_v32", "attention to tokens that an indexer chooses"},
 };
 
+/* Encoders, by a part of their names: BertModel, XLMRobertaForSequenceClassification, ModernBert.
+ */
+static bool is_encoder(const char *name) {
+    static const char *const parts[] = {"bert", "electra", "mpnet", "gemma-embedding"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strcasestr(name, parts[i]) != NULL)
+            return true;
+    return false;
+}
+
 enum { NUM_ARCHITECTURES = sizeof(table) / sizeof(table[0]) };
 
 typedef const char *name_list[ARCHITECTURE_MAX_NAMES];
@@ -443,6 +453,12 @@ static const struct architecture *refuse(const char *key, struct text name, bool
                       unsupported[i].reason);
             return NULL;
         }
+    if (is_encoder(shown)) {
+        error_set(err, ERROR_MODEL,
+                  "%s: %s: '%s' is not supported (an encoder, whose tokens see later ones)", path,
+                  key, shown);
+        return NULL;
+    }
     for (int i = 0; i < NUM_ARCHITECTURES; i++)
         append_names(is_gguf ? table[i].gguf_names : table[i].model_types, known, sizeof(known));
     error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (known%s: %s)", path, key, shown,
@@ -470,6 +486,42 @@ static const struct architecture *find_model_type(const char *model_type) {
     return NULL;
 }
 
+static const struct architecture *find_class(const char *class_name, size_t length) {
+    for (int i = 0; i < NUM_ARCHITECTURES; i++)
+        if (list_has(table[i].classes, class_name, length))
+            return &table[i];
+    return NULL;
+}
+
+/* Finds the language model of a class without a head for words, by the rest of its name:
+ * Qwen3ForSequenceClassification, Gemma3TextModel. */
+static const struct architecture *find_headless(const char *class_name, size_t length) {
+    static const char language[] = "ForCausalLM", text[] = "Text";
+    char name[80];
+    if (length + sizeof(language) > sizeof(name))
+        return NULL;
+    if (text_ends_with((struct text){class_name, length}, text))
+        length -= sizeof(text) - 1;
+    snprintf(name, sizeof(name), "%.*s%s", (int)length, class_name, language);
+    return find_class(name, strlen(name));
+}
+
+enum architecture_head architecture_head_of(const char *class_name, size_t *out_length) {
+    static const struct {
+        const char *suffix;
+        enum architecture_head head;
+    } kinds[] = {{"ForSequenceClassification", ARCHITECTURE_SCORES},
+                 {"Model", ARCHITECTURE_HEADLESS}};
+    struct text name = {class_name, class_name != NULL ? strlen(class_name) : 0};
+    *out_length = name.length;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (text_ends_with(name, kinds[i].suffix)) {
+            *out_length -= strlen(kinds[i].suffix);
+            return kinds[i].head;
+        }
+    return ARCHITECTURE_WORDS;
+}
+
 const struct architecture *architecture_find_hf(const char *class_name, const char *model_type,
                                                 const char *path, struct error *err) {
     const struct architecture *found = NULL;
@@ -481,9 +533,9 @@ const struct architecture *architecture_find_hf(const char *class_name, const ch
         found = find_model_type(model_type);
         return found != NULL ? found : refuse_class("model_type", model_type, path, err);
     }
-    for (int i = 0; i < NUM_ARCHITECTURES && found == NULL; i++)
-        if (list_has(table[i].classes, class_name, strlen(class_name)))
-            found = &table[i];
+    size_t length;
+    bool is_headless = architecture_head_of(class_name, &length) != ARCHITECTURE_WORDS;
+    found = is_headless ? find_headless(class_name, length) : find_class(class_name, length);
     if (found == NULL)
         return refuse_class("architectures", class_name, path, err);
     if (model_type == NULL || list_has(found->model_types, model_type, strlen(model_type)))

@@ -134,6 +134,16 @@ struct architecture {
     struct architecture_defaults defaults;
 };
 
+/* What a class of a Hugging Face folder makes of hidden states, by the end of its name. */
+enum architecture_head {
+    ARCHITECTURE_WORDS,    /* logits of the vocabulary */
+    ARCHITECTURE_SCORES,   /* one number for each label: ...ForSequenceClassification */
+    ARCHITECTURE_HEADLESS, /* nothing: ...Model */
+};
+
+/* Writes the length of the name without that end. class_name may be NULL: words. */
+enum architecture_head architecture_head_of(const char *class_name, size_t *out_length);
+
 /* Returns NULL when unknown; *err then names what was found and lists the known ones. `path` begins
  * the message. */
 const struct architecture *architecture_find_gguf(struct text name, const char *path,

@@ -246,7 +246,9 @@ static const struct {
     {".expert_group_used_count", IF_GROUPED},
     {".leading_dense_block_count", IF_GROUPED},
     {".nextn_predict_layers", ARCHITECTURE_EXTRA_LAYERS},
-    {".tensor_data_layout", 0}, /* says of the conversion only */
+    {".pooling_type", 0},             /* read with the classifier, like the next */
+    {".classifier.output_labels", 0}, /* (model.c) */
+    {".tensor_data_layout", 0},       /* says of the conversion only */
     /* Old converters wrote it for everything; it means something to architectures that are not in
      * the table (llama.cpp reads it for gptneox only). */
     {".use_parallel_residual", 0},
@@ -550,6 +552,7 @@ static int read_fields(struct metadata_source *s, struct model_config *out) {
     out->rope_interleaved = architecture->gguf_interleaved;
     out->permutes_heads = architecture->gguf_interleaved && !architecture->hf_interleaved;
     out->tied_embeddings = tensor_file_find(s->file, "output.weight") == NULL;
+    out->has_score = tensor_file_find(s->file, "cls.output.weight") != NULL;
     if ((architecture->flags & ARCHITECTURE_HEAD_BIAS) != 0)
         out->head_bias = tensor_file_find(s->file, "output.bias") != NULL;
     if ((architecture->flags & ARCHITECTURE_OPTIONAL_QK_NORM) != 0 &&

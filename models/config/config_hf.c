@@ -184,6 +184,11 @@ static bool is_off(const cJSON *item, double also_off) {
 }
 
 static int check_refused(const struct config_object *o, const struct architecture *architecture) {
+    bool is_causal = true;
+    if (config_field_bool(o, "is_causal", &is_causal) != 0)
+        return -1;
+    if (!is_causal)
+        return config_field_refuse(o, "is_causal", "attention to later tokens is not supported");
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if ((architecture->flags & refused[i].supported) != 0 ||
             is_off(config_field_find(o, refused[i].key), refused[i].also_off))
@@ -372,7 +377,12 @@ static int find_language_model(const struct config_object *root, const char **ou
             return config_field_refuse(root, "architectures", "is not a list of strings");
         *out_class = classes->child->valuestring;
     }
-    if (*out_class == NULL || strstr(*out_class, "ForConditionalGeneration") == NULL)
+    size_t length;
+    bool is_generator =
+        *out_class != NULL && strstr(*out_class, "ForConditionalGeneration") != NULL;
+    bool is_in_parts = architecture_head_of(*out_class, &length) != ARCHITECTURE_WORDS &&
+                       config_field_find(root, "text_config") != NULL;
+    if (!is_generator && !is_in_parts)
         return 0;
     if (config_field_require(root, "text_config") != 0)
         return -1;
@@ -406,6 +416,8 @@ static int read_fields(const struct config_object *root, struct model_config *ou
         read_layers(&object, architecture, out) != 0 ||
         config_hf_read_experts(&object, architecture, out) != 0)
         return -1;
+    size_t length;
+    out->has_score = architecture_head_of(class_name, &length) == ARCHITECTURE_SCORES;
     return config_hf_read_ropes(&object, architecture, out);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- A model out of one GGUF file, or one split into several ---
  * Everything is metadata:
@@ -16,6 +17,9 @@
  *   ARCHITECTURE.*                    switches and sizes (config_gguf.h)
  *   general.sampling.*                optional: recommended sampling, which converters copy from
  *                                     generation_config.json
+ *   ARCHITECTURE.pooling_type         optional: what an embedding is, or that the model scores
+ *   ARCHITECTURE.classifier.output_labels  optional: the labels of its scores
+ *   tokenizer.chat_template.rerank    optional: the text of a pair, with {query} and {document}
  *   tokenizer.chat_template           optional; tokenizer.chat_template.tool_use is that for
  *                                     conversations with tools
  *
@@ -50,12 +54,63 @@ static int read_template(const struct metadata_source *s, const char *key, char 
     return model_parts_set_chat_template(out, entry->as_string, where, s->err);
 }
 
+/* llama.cpp's enum llama_pooling_type: none, mean, cls, last, rank. */
+static int read_pooling(const struct metadata_source *s, struct model *model) {
+    static const char key[] = ".pooling_type";
+    enum { POOLING_IS_MEAN = 1, POOLING_IS_CLS, POOLING_IS_LAST, POOLING_IS_RANK };
+    int32_t type = 0;
+    if (metadata_field_int(s, key, 0, POOLING_IS_RANK, &type) != 0)
+        return -1;
+    if (type == POOLING_IS_CLS)
+        return metadata_field_refuse(s, key,
+                                     "is 2, the first token's state, which sees no other token");
+    if (type == POOLING_IS_RANK && !model->config.has_score)
+        return metadata_field_refuse(s, key, "is 4, a classifier, without cls.output.weight");
+    model->pooling = type == POOLING_IS_MEAN   ? MODEL_POOLING_MEAN
+                     : type == POOLING_IS_LAST ? MODEL_POOLING_LAST
+                                               : MODEL_POOLING_UNSTATED;
+    return 0;
+}
+
+static int read_labels(const struct metadata_source *s, struct classifier *out) {
+    static const char key[] = ".classifier.output_labels";
+    const struct metadata *entry = metadata_field_find(s, key);
+    if (entry == NULL)
+        return 0;
+    if (entry->type != METADATA_ARRAY || entry->as_array.element_type != METADATA_STRING ||
+        entry->as_array.count < 1 || entry->as_array.count > CLASSIFIER_MAX_LABELS)
+        return metadata_field_refuse(s, key, "is not a list of 1 to 4096 strings");
+    out->num_labels = (int32_t)entry->as_array.count;
+    for (int32_t i = 0; i < out->num_labels; i++) {
+        struct text label = metadata_array_string(entry, (uint64_t)i);
+        if (!classifier_is_label(label))
+            return metadata_field_refuse(s, key, "has a label that is too long or not UTF-8");
+        if (classifier_set_label(out, i, label, s->err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What becomes of hidden states besides logits. */
+static int read_head(struct metadata_source *s, struct model *model) {
+    char architecture[sizeof(model->config.architecture)];
+    memcpy(architecture, model->config.architecture, sizeof(architecture));
+    s->architecture = architecture;
+    model->generates = !model->config.has_score;
+    if (read_pooling(s, model) != 0 ||
+        (model->config.has_score && read_labels(s, &model->classifier) != 0))
+        return -1;
+    return read_template(s, "tokenizer.chat_template.rerank", &model->score_template);
+}
+
 static int read_gguf(struct model *model, const char *path, struct error *err) {
     if (tensor_file_open(path, &model->file, err) != 0 ||
         config_gguf_read(model->file, &model->config, err) != 0)
         return -1;
-    const struct metadata_source source = {.file = model->file, .err = err};
+    struct metadata_source source = {.file = model->file, .err = err};
     read_generation(model->file, &model->generation);
+    if (read_head(&source, model) != 0)
+        return -1;
     return read_template(&source, "tokenizer.chat_template", &model->chat_template) != 0
                ? -1
                : read_template(&source, "tokenizer.chat_template.tool_use",
@@ -71,6 +126,8 @@ int model_open(const char *path, struct model **out, struct error *err) {
     sampling_fields_clear(&model->generation);
     int status = input_file_is_folder(path) ? model_folder_read(model, path, err)
                                             : read_gguf(model, path, err);
+    if (status == 0)
+        status = classifier_read(model, err);
     if (status != 0) {
         model_close(model);
         return -1;
@@ -85,6 +142,8 @@ void model_close(struct model *model) {
     tensor_file_close(model->file);
     free(model->chat_template);
     free(model->tool_chat_template);
+    free(model->score_template);
+    classifier_finish(&model->classifier);
     free(model->folder);
     free(model);
 }

@@ -8,6 +8,7 @@
 #include "config/base/error.h"
 #include "kernels/dtype.h"
 #include "kernels/sampling.h"
+#include "models/config/classifier.h"
 #include "models/config/model_config.h"
 #include "models/files/tensor_file.h"
 
@@ -17,9 +18,22 @@
 
 #define MODEL_MAX_EOS_TOKENS 16
 
+/* How the model's files say that its hidden states become an embedding. */
+enum model_pooling {
+    MODEL_POOLING_UNSTATED,
+    MODEL_POOLING_LAST,
+    MODEL_POOLING_MEAN,
+};
+
 struct model {
     struct tensor_file *file;
     struct model_config config;
+    bool generates; /* it has a head for words; without one the embedding stands in its place */
+    struct classifier classifier;
+    enum model_pooling pooling;
+    bool has_raw_embeddings; /* its files say that their length is not made 1 */
+    bool chat_is_of_pairs;   /* its chat template also writes a query and a document (LogitScore) */
+    char *score_template;    /* text of a pair of texts with {query} and {document}; NULL: none */
     /* Recommended by the model authors; absent if they recommend nothing (sampling_fields.h). */
     struct sampling_settings generation;
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated outside the tokenizer */

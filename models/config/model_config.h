@@ -121,6 +121,7 @@ struct model_config {
     int32_t max_position;     /* tokens the model was made for */
     int32_t num_extra_layers; /* in the file after the last, which are not read */
     bool tied_embeddings;     /* no separate head */
+    bool has_score;           /* the file has the matrix of a classifier (classifier.h) */
 
     enum norm_kind norm;
     float norm_eps;

@@ -2,6 +2,8 @@
 
 #include "models/config/config_field.h"
 #include "models/config/config_hf.h"
+#include "models/config/folder_head.h"
+#include "models/config/architecture.h"
 #include "models/config/model_parts.h"
 #include "models/files/input_file.h"
 #include "models/files/json_file.h"
@@ -117,6 +119,8 @@ static int read_config(struct model *model, struct error *err) {
     int status = config_hf_read(root, path, &model->config, err);
     if (status == 0)
         status = read_embedding_sizes(model, &object);
+    if (status == 0)
+        status = folder_head_read_labels(model, &object);
     if (status == 0 &&
         (read_eos(model, &object) != 0 || config_field_object(&object, "text_config", &text) != 0 ||
          read_eos(model, &text) != 0))
@@ -131,7 +135,7 @@ static int read_config(struct model *model, struct error *err) {
 /* A model with more parts than its language model has that below another name. */
 static void find_prefix(const struct tensor_file *file, struct model_config *config) {
     static const char *const prefixes[] = {"model.", "model.language_model.",
-                                           "language_model.model."};
+                                           "language_model.model.", ""};
     char name[TENSOR_NAME_BYTES];
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
         snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[i]);
@@ -140,6 +144,20 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
             return;
     }
     snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[0]);
+}
+
+/* A model that was saved without its head, as for embeddings, has no logits. The embedding is then
+ * where a head would be, which takes no memory. */
+static void find_head(struct model *model) {
+    char name[TENSOR_NAME_BYTES];
+    struct model_config *config = &model->config;
+    size_t length;
+    tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", name);
+    bool is_bare = config->tensor_prefix[0] == '\0' && tensor_file_find(model->file, name) == NULL;
+    model->generates = architecture_head_of(config->architecture, &length) == ARCHITECTURE_WORDS &&
+                       (config->tied_embeddings || !is_bare);
+    if (!model->generates)
+        config->tied_embeddings = true;
 }
 
 /* A head that exists and differs from the embedding is used regardless of the settings, as by
@@ -286,7 +304,9 @@ int model_folder_read(struct model *model, const char *path, struct error *err) 
     if (read_config(model, err) != 0 || tensor_file_open(path, &model->file, err) != 0)
         return -1;
     find_prefix(model->file, &model->config);
-    if (check_tied(model->file, &model->config, err) != 0 || read_generation(model, err) != 0)
+    find_head(model);
+    if ((model->generates && check_tied(model->file, &model->config, err) != 0) ||
+        read_generation(model, err) != 0 || folder_head_read_modules(model, err) != 0)
         return -1;
     return read_templates(model, err);
 }

@@ -205,6 +205,35 @@ static void print_heads(const struct model_config *config, FILE *out) {
             "latent keys and values", config->head_dim, config->rotary_dim);
 }
 
+/* Names of labels can be many. */
+static void print_classifier(const struct classifier *classifier, FILE *out) {
+    enum { MAX_SHOWN = 16 };
+    char label[CLASSIFIER_MAX_LABEL_BYTES + 1];
+    if (classifier->num_labels == 0)
+        return;
+    fprintf(out, "%-24s%d label%s:", "classifier", classifier->num_labels,
+            classifier->num_labels > 1 ? "s" : "");
+    for (int32_t i = 0; i < classifier->num_labels && i < MAX_SHOWN; i++) {
+        classifier_label(classifier, i, label);
+        utf8_hide_controls(label, strlen(label));
+        fprintf(out, "%s %s", i > 0 ? "," : "", label);
+    }
+    fprintf(out, "%s\n", classifier->num_labels > MAX_SHOWN ? ", ..." : "");
+}
+
+static void print_head(const struct model *model, FILE *out) {
+    static const char *const poolings[] = {[MODEL_POOLING_LAST] = "the last token's state",
+                                           [MODEL_POOLING_MEAN] = "the mean of all states"};
+    const struct model_config *config = &model->config;
+    const char *head = config->tied_embeddings ? "the embedding" : "its own";
+    fprintf(out, "%-24s%s%s\n", "output head", model->generates ? head : "none",
+            config->head_bias ? ", with a bias" : "");
+    print_classifier(&model->classifier, out);
+    if (model->pooling != MODEL_POOLING_UNSTATED)
+        fprintf(out, "%-24s%s%s\n", "embeddings", poolings[model->pooling],
+                model->has_raw_embeddings ? ", of any length" : "");
+}
+
 static void print_config(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
     print_name("name", config->name[0] != '\0' ? config->name : "-", out);
@@ -218,9 +247,7 @@ static void print_config(const struct model *model, FILE *out) {
     print_layers(config, out);
     fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->norm_eps);
     print_switches(model, out);
-    fprintf(out, "%-24s%s%s\n", "output head",
-            config->tied_embeddings ? "the embedding" : "its own",
-            config->head_bias ? ", with a bias" : "");
+    print_head(model, out);
     fprintf(out, "%-24s%d tokens\n", "vocabulary", config->vocab_size);
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }

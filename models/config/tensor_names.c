@@ -19,6 +19,7 @@ static const struct spellings table[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {{"token_embd"}, {"embed_tokens"}},
     [TENSOR_OUTPUT_NORM] = {{"output_norm"}, {"norm"}},
     [TENSOR_HEAD] = {{"output"}, {"lm_head"}},
+    [TENSOR_SCORE] = {{"cls.output"}, {"score"}},
     [TENSOR_ATTENTION_NORM] = {{"attn_norm"}, {"input_layernorm"}},
     [TENSOR_ATTENTION_POST_NORM] = {{"post_attention_norm"}, {"post_attention_layernorm"}},
     [TENSOR_FFN_NORM] = {{"ffn_norm", "post_attention_norm"}, {"pre_feedforward_layernorm"}},
@@ -113,6 +114,8 @@ static void write_name(const struct model_config *config, struct tensor_place pl
     int prefix_length = (int)strlen(prefix);
     if (is_hf && place.role == TENSOR_HEAD)
         prefix_length = head_prefix_length(prefix);
+    if (is_hf && place.role == TENSOR_SCORE)
+        prefix_length = 0;
     write_stem(spelling, place.expert, suffix, stem);
     if (is_once)
         snprintf(out, TENSOR_NAME_BYTES, "%.*s%s", prefix_length, prefix, stem);
@@ -192,12 +195,24 @@ static bool is_of_activations(struct text name) {
     return false;
 }
 
+/* It is read with the settings (classifier.c). */
+static bool is_of_classifier(const struct model_config *config, struct text name) {
+    static const char *const suffixes[] = {"weight", "bias"};
+    char score[TENSOR_NAME_BYTES];
+    for (size_t i = 0; config->has_score && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        tensor_names_write(config, (struct tensor_place){TENSOR_SCORE}, suffixes[i], score);
+        if (text_is(name, score))
+            return true;
+    }
+    return false;
+}
+
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
     tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", head);
     if (text_is(name, head))
         return config->tied_embeddings;
-    if (is_of_extra_layer(config, name))
+    if (is_of_classifier(config, name) || is_of_extra_layer(config, name))
         return true;
     if (config->naming == TENSOR_NAMING_GGUF)
         return text_is(name, "rope_freqs.weight") || text_is(name, "rope_factors_long.weight") ||

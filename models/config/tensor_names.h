@@ -23,6 +23,7 @@ enum tensor_role {
     TENSOR_EMBEDDING,
     TENSOR_OUTPUT_NORM,
     TENSOR_HEAD,
+    TENSOR_SCORE, /* [labels, hidden]; its name in folders has no prefix */
     /* The following exist once per layer. */
     TENSOR_ATTENTION_NORM,
     TENSOR_ATTENTION_POST_NORM,
@@ -88,9 +89,9 @@ const struct tensor_info *tensor_names_find(const struct model *model, struct te
 bool tensor_names_find_role(enum tensor_naming naming, struct text module, enum tensor_role *out);
 
 /* Returns whether a tensor may be in the file without being part of the model: one that is computed
- * (or was read) from the settings, a copy of the head although it is tied to the embedding, one of
- * the layers that are not read, or, in a folder whose language model is one of several parts, one
- * of the other parts. */
+ * (or was read) from the settings, the classifier's, which is read with them, a copy of the head
+ * although it is tied to the embedding, one of the layers that are not read, or, in a folder whose
+ * language model is one of several parts, one of the other parts. */
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
 
 #endif

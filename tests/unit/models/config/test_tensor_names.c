@@ -37,6 +37,7 @@ static void test_gguf(void **state) {
         [TENSOR_EMBEDDING] = "token_embd.weight",
         [TENSOR_OUTPUT_NORM] = "output_norm.weight",
         [TENSOR_HEAD] = "output.weight",
+        [TENSOR_SCORE] = "cls.output.weight",
         [TENSOR_ATTENTION_NORM] = "blk.17.attn_norm.weight",
         [TENSOR_ATTENTION_POST_NORM] = "blk.17.post_attention_norm.weight",
         [TENSOR_FFN_NORM] = "blk.17.ffn_norm.weight",
@@ -86,6 +87,7 @@ static void test_folder(void **state) {
         [TENSOR_EMBEDDING] = "model.embed_tokens.weight",
         [TENSOR_OUTPUT_NORM] = "model.norm.weight",
         [TENSOR_HEAD] = "lm_head.weight",
+        [TENSOR_SCORE] = "score.weight",
         [TENSOR_ATTENTION_NORM] = "model.layers.3.input_layernorm.weight",
         [TENSOR_ATTENTION_POST_NORM] = "model.layers.3.post_attention_layernorm.weight",
         [TENSOR_FFN_NORM] = "model.layers.3.post_attention_layernorm.weight",
@@ -172,6 +174,20 @@ static void test_spare(void **state) {
     assert_false(is_ignorable(&folder, "model.layers.0.mlp.gate.weight"));
 }
 
+/* The classifier's matrix is read with the settings. */
+static void test_a_classifier(void **state) {
+    (void)state;
+    struct model_config scored_gguf = gguf, scored_folder = folder;
+    scored_gguf.has_score = scored_folder.has_score = true;
+    assert_true(is_ignorable(&scored_gguf, "cls.output.weight"));
+    assert_true(is_ignorable(&scored_gguf, "cls.output.bias"));
+    assert_false(is_ignorable(&scored_gguf, "cls.weight"));
+    assert_false(is_ignorable(&gguf, "cls.output.weight"));
+    assert_true(is_ignorable(&scored_folder, "score.weight"));
+    assert_true(is_ignorable(&scored_folder, "score.bias"));
+    assert_false(is_ignorable(&folder, "score.weight"));
+}
+
 static void test_layers_that_are_not_read(void **state) {
     (void)state;
     struct model_config config = {.naming = TENSOR_NAMING_HF,
@@ -194,6 +210,7 @@ int main(void) {
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_a_language_model_within_another),
         cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_a_classifier),
         cmocka_unit_test(test_layers_that_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
