@@ -41,7 +41,8 @@ struct options {
     char *lora_dir;                    /* from which administrators may load adapters, or NULL */
     char *unknown_params;              /* ignore; reject */
     char *unsupported_schema_keywords; /* reject; ignore */
-    char *pooling;                     /* last; mean */
+    char *pooling;                     /* auto; last; mean */
+    char *classifier_from_token;       /* "no,yes"; NULL: none */
     char *chat_template; /* file of a Jinja template that replaces the model's, or NULL */
     bool trust_request_chat_template; /* a request may bring one */
     char *tool_call_parser;           /* auto, none, or a form of tool calls */

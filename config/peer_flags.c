@@ -48,7 +48,11 @@ static const struct peer_flag table[] = {
     {"--load-format", V, VALUE, TAKEN, NULL,
      "auto= safetensors= gguf= hf=", "the files say it: safetensors or GGUF"},
     {"--config-format", V, VALUE, TAKEN, NULL, "auto= hf=", "the files say it"},
-    {"--hf-config-path --hf-overrides --model-class-overrides --rope-scaling --rope-theta "
+    {"--hf-overrides", V, VALUE, NONE, "classifier-from-token", NULL,
+     "of rerankers: classifier_from_token [\"no\", \"yes\"] is no,yes; otherwise as the model's "
+     "files "
+     "say"},
+    {"--hf-config-path --model-class-overrides --rope-scaling --rope-theta "
      "--model-loader-extra-config --pt-load-map-location --quantization-param-path",
      V, VALUE, NONE, NULL, NULL, "as the model's files say"},
     {"--ignore-patterns", V, MANY, NONE, NULL, NULL, "only the files that are needed are fetched"},
@@ -78,7 +82,8 @@ static const struct peer_flag table[] = {
     {"--logprobs-mode", V, VALUE, NONE, NULL, NULL, NULL},
     {"--seed", V, VALUE, SAME, "seed",
      "-1=", "of requests without one, which differ in any case: -1 needs nothing"},
-    {"--pooler-config --override-pooler-config", V, VALUE, NONE, "pooling", NULL, "last or mean"},
+    {"--pooler-config --override-pooler-config", V, VALUE, NONE, "pooling", NULL,
+     "auto, last or mean"},
     {"--disable-sliding-window --disable-cascade-attn --use-fp64-gumbel --enable-trace-replay "
      "--enable-return-routed-experts --return-sampling-mask --enable-cumem-allocator "
      "--enable-nccl-comm-suspend",
@@ -472,10 +477,10 @@ static const struct peer_flag table[] = {
     {"--props", L, SWITCH, NONE, NULL, NULL,
      "`/props` can be read, `POST` is a 501; --admin-socket for what can be changed"},
     {"--embedding --embeddings", L, SWITCH, TAKEN, NULL, NULL, "in addition to generation"},
-    {"--pooling", L, VALUE, SAME, "pooling", NULL, "last, mean"},
+    {"--pooling", L, VALUE, SAME, "pooling", NULL, "auto, last, mean"},
     {"--embd-normalize", L, VALUE, NONE, NULL, "2=", "embeddings have length 1"},
     {"--rerank --reranking", L, SWITCH, TAKEN, NULL, NULL,
-     "`/v1/rerank`, by similarity of embeddings; no models that are rerankers"},
+     "`/v1/rerank`: with a reranker its scores, else similarity of embeddings"},
     {"--spm-infill", L, SWITCH, NONE, NULL, NULL, "`/infill` writes prefix, suffix, middle"},
     {"--jinja", L, SWITCH, TAKEN, NULL, NULL, "always on"},
     {"--chat-template --chat-template-file", L, VALUE, SAME, "chat-template", NULL,

@@ -38,7 +38,8 @@ WIRING = "server/program/"
 # What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, the value types
 # that requests and token streams are made of, and what sampling settings are called.
 SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
-               "models/chat_template/template_value.h", "models/config/sampling_fields.h", "kernels/sampling.h",
+               "models/chat_template/template_value.h", "models/config/sampling_fields.h", "models/config/classifier.h",
+               "kernels/sampling.h",
                "kernels/kv_type.h"}
 
 # What it may know of the engine: how it is driven, what it is given and what it tells, and the front ends of grammars.

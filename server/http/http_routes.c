@@ -437,6 +437,7 @@ static const struct http_route routes[] = {
     {"/v1/embeddings", .methods = POST, .parse = embedding_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/score", .methods = POST, .parse = score_endpoint_parse, .content_type = JSON_TYPE},
+    {"/classify", .methods = POST, .parse = classify_endpoint_parse, .content_type = JSON_TYPE},
     {"/v1/rerank", .methods = POST, .parse = score_endpoint_parse_rerank,
      .content_type = JSON_TYPE},
     {"/v2/rerank", .methods = POST, .parse = score_endpoint_parse_rerank,

@@ -52,6 +52,7 @@ static int (*const steps[])(struct serve *serve, struct error *err) = {
     command_serve_model_open,
     command_serve_engine_plan,
     command_serve_model_open_tokenizer,
+    command_serve_model_open_scores,
     command_serve_model_open_chat,
     command_serve_model_start_verify,
     command_serve_model_start_vocabulary,
@@ -157,6 +158,7 @@ static void finish(struct serve *serve) {
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);
     chat_model_destroy(serve->chat);
+    score_model_destroy(serve->scores);
     free(serve->given_template);
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);

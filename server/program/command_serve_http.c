@@ -132,6 +132,13 @@ static struct sampling_settings default_settings(const struct serve *serve) {
                : sampling_fields_defaults(&serve->model->generation);
 }
 
+static enum pooling default_pooling(const struct serve *serve) {
+    const char *given = serve->options.pooling;
+    if (strcmp(given, "auto") == 0)
+        return serve->model->pooling == MODEL_POOLING_MEAN ? POOLING_MEAN : POOLING_LAST;
+    return strcmp(given, "mean") == 0 ? POOLING_MEAN : POOLING_LAST;
+}
+
 void command_serve_http_set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     set_model_name(serve);
@@ -154,7 +161,10 @@ void command_serve_http_set_context(struct serve *serve) {
         .num_seeds = &serve->num_seeds,
         .system_fingerprint = serve->fingerprint,
         .embedding_sizes = &serve->model->embedding_sizes,
-        .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
+        .scores = serve->scores,
+        .refuses_generation = !serve->model->generates || serve->scores != NULL,
+        .has_raw_embeddings = serve->model->has_raw_embeddings,
+        .pooling = default_pooling(serve),
         .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
         .ignores_schema_keywords = strcmp(options->unsupported_schema_keywords, "ignore") == 0,

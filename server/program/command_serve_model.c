@@ -108,6 +108,75 @@ int command_serve_model_await_verify(struct serve *serve, struct error *err) {
     return 0;
 }
 
+/* --- Scores --- */
+
+/* Finds a token by what it is called in the vocabulary. */
+static int find_token(const struct tokenizer *tokenizer, struct text name, int32_t *out,
+                      struct error *err) {
+    for (int32_t i = 0; i < tokenizer_vocab_size(tokenizer); i++) {
+        struct text piece = tokenizer_raw_piece(tokenizer, i);
+        if (piece.length == name.length && memcmp(piece.data, name.data, name.length) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_CONFIG,
+                     "classifier-from-token: the model has no token \"%.*s\"; give it as the "
+                     "vocabulary has it",
+                     text_print_length(name), name.data);
+}
+
+static int make_classifier(struct serve *serve, struct error *err) {
+    enum { MAX_TOKENS = 2 };
+    const char *at = serve->options.classifier_from_token, *label = at;
+    int32_t tokens[MAX_TOKENS];
+    int count = 0;
+    struct error why = {0};
+    while (at != NULL) {
+        const char *end = strchrnul(at, ',');
+        struct text name = {at, (size_t)(end - at)};
+        if (count == MAX_TOKENS || name.length == 0)
+            return error_set(err, ERROR_CONFIG,
+                             "classifier-from-token \"%.100s\": must be one token, or two with a "
+                             "comma between: no,yes",
+                             serve->options.classifier_from_token);
+        if (find_token(serve->tokenizer, name, &tokens[count++], err) != 0)
+            return -1;
+        label = at;
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    if (count == 0)
+        return 0;
+    if (classifier_from_tokens(serve->model, tokens, count, label, &why) == 0)
+        return 0;
+    return error_set(err, why.code, "classifier-from-token: %.400s", why.message);
+}
+
+int command_serve_model_open_scores(struct serve *serve, struct error *err) {
+    if (make_classifier(serve, err) != 0)
+        return -1;
+    const struct model *model = serve->model;
+    const struct classifier *classifier = &model->classifier;
+    char label[CLASSIFIER_MAX_LABEL_BYTES + 1] = "";
+    if (classifier->num_labels == 1)
+        classifier_label(classifier, 0, label);
+    const struct score_model_config config = {
+        .given_template = serve->given_template,
+        .pair_text = model->score_template,
+        .chat_template = model->chat_is_of_pairs ? model->chat_template : NULL,
+        .has_card_format = classifier->is_contrast && strcmp(label, "yes") == 0,
+    };
+    if (score_model_create(classifier, serve->tokenizer, &config, &serve->scores, err) != 0)
+        return -1;
+    if (serve->scores != NULL)
+        log_info("scores     of %d label%s; a pair of texts is %s", classifier->num_labels,
+                 classifier->num_labels > 1 ? "s" : "",
+                 serve->scores->pair_template != NULL ? "written by a template" : "joined");
+    return 0;
+}
+
+/* --- Chats --- */
+
 /* Takes the place of the model's. */
 static void set_chat_template(struct serve *serve) {
     free(serve->model->chat_template);

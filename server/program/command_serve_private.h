@@ -11,6 +11,7 @@
 #include "models/config/model.h"
 #include "server/api/call/api_context.h"
 #include "server/api/conversation/chat_model.h"
+#include "server/api/scores/score_model.h"
 #include "server/program/command_fingerprint.h"
 #include "server/program/command_verify.h"
 #include "server/http/http_server.h"
@@ -38,6 +39,7 @@ struct serve {
     struct command_verify verify;
     char *given_template; /* of --chat-template, until the model has it; NULL: none */
     struct chat_model *chat;
+    struct score_model *scores;  /* NULL: the model does not classify */
     struct transport *transport; /* to the other ranks; NULL: they are threads, or there are none */
     struct executor *executor;
     struct executor_config executor_config;
@@ -77,6 +79,9 @@ int command_serve_model_find(struct serve *serve, struct error *err);
 /* Opens it without its tokenizer. Also reads the executor's options, which depend on the model. */
 int command_serve_model_open(struct serve *serve, struct error *err);
 int command_serve_model_open_tokenizer(struct serve *serve, struct error *err);
+/* Makes a classifier of the tokens of --classifier-from-token, and finds the template of pairs of
+ * texts if the model is a classifier. */
+int command_serve_model_open_scores(struct serve *serve, struct error *err);
 /* If the model's own template cannot be used, completions are still served. */
 int command_serve_model_open_chat(struct serve *serve, struct error *err);
 /* Prepares the tokens for grammars on another thread while the weights load. */

@@ -22,6 +22,18 @@ static void set_model_name(struct api_call *call) {
         call->head.model = first->adapter->name;
 }
 
+/* Refuses tokens of a model that has none to give. */
+static int check_generation(const struct api_context *context, const struct api_call *call,
+                            struct api_error *err) {
+    for (int32_t i = 0; context->refuses_generation && i < call->num_prompts; i++)
+        if (call->prompts[i].request->params.pooling == POOLING_NONE)
+            return bad_request(err, "unsupported_model", "model",
+                               "this model does not generate text: it is served for %s",
+                               context->scores != NULL ? "scores, classes and embeddings"
+                                                       : "embeddings");
+    return 0;
+}
+
 int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
                     void *body, struct api_call **out, struct api_error *err) {
     struct api_call *call = calloc(1, operations->size);
@@ -32,7 +44,8 @@ int api_call_create(const struct api_call_operations *operations, const struct a
     call->head.created = (int64_t)time(NULL);
     call->head.model = context->model_names[0];
     call->head.system_fingerprint = context->system_fingerprint;
-    if (fill_id(call, err) != 0 || operations->fill(context, body, call, err) != 0) {
+    if (fill_id(call, err) != 0 || operations->fill(context, body, call, err) != 0 ||
+        check_generation(context, call, err) != 0) {
         api_call_destroy(call);
         return -1;
     }

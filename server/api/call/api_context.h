@@ -17,12 +17,16 @@ struct chat_model;
 struct grammar_cache;
 struct request;
 struct response_store;
+struct score_model;
 struct served_adapters;
 
 struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct chat_model *chat;    /* NULL: chats are refused */
+    const struct score_model *scores; /* NULL: scores are the similarity of embeddings */
+    bool refuses_generation;          /* the model has no head for words, or is only for scores */
+    bool has_raw_embeddings;          /* if a request does not say, their length is not made 1 */
     struct grammar_cache *grammars;   /* compiled forms of outputs; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
     int32_t tenant;           /* of the request's API key (auth.h); -1 if there are no keys */

@@ -29,9 +29,11 @@ api_call_parse ollama_endpoint_parse_chat;
 api_call_parse ollama_endpoint_parse_generate;
 api_call_parse ollama_embed_parse;
 api_call_parse ollama_embed_parse_old;
-/* /v1/score; /v1/rerank and /v2/rerank: how similar texts are, by their embeddings. */
+/* /v1/score; /v1/rerank and /v2/rerank: how similar texts are, by their embeddings, or what a
+ * classifier of pairs says. */
 api_call_parse score_endpoint_parse;
 api_call_parse score_endpoint_parse_rerank;
+api_call_parse classify_endpoint_parse; /* /classify: what a classifier says of each prompt */
 
 /* POST, from body to body. `ignored` receives the comma-separated names of unknown fields. On
  * failure returns -1 and fills *err; `out` may then hold a part. */

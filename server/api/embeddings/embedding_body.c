@@ -103,7 +103,8 @@ int embedding_body_read(const struct api_context *context, cJSON *json, enum emb
         .form = form,
         .pooling = context->pooling,
         .dimensions = context->limits->hidden_size,
-        .normalize = form != EMBEDDING_OLLAMA_ONE,
+        .normalize =
+            form == EMBEDDING_OPENAI ? !context->has_raw_embeddings : form == EMBEDDING_OLLAMA,
         .add_special_tokens = true,
         .parse_special = true,
     };

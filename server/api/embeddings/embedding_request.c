@@ -17,9 +17,9 @@ int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_erro
     return 0;
 }
 
-int embedding_request_create(const struct api_context *context,
-                             const struct embedding_settings *settings, const cJSON *item,
-                             const char *path, struct request **out, struct api_error *err) {
+int embedding_request_of_tokens(const struct embedding_settings *settings,
+                                struct prompt_tokens *tokens, struct request **out,
+                                struct api_error *err) {
     const struct sampling_params params = {
         .pooling = settings->pooling,
         .num_choices = 1,
@@ -27,14 +27,20 @@ int embedding_request_create(const struct api_context *context,
         .num_logprobs = -1,
         .num_prompt_logprobs = -1,
     };
-    struct prompt_tokens tokens;
-    const struct prompt_limits limits = {.truncation = settings->truncation};
-    if (prompt_read_tokens(context, item, path, settings->flags, &limits, &tokens, err) != 0)
-        return -1;
-    *out = request_create(tokens.ids, tokens.count, &params);
-    free(tokens.ids);
+    *out = request_create(tokens->ids, tokens->count, &params);
+    free(tokens->ids);
     if (*out == NULL)
         return api_error_set_memory(err);
     return api_call_set_scope(context, *out, settings->model, settings->priority,
                               settings->cache_salt, err);
+}
+
+int embedding_request_create(const struct api_context *context,
+                             const struct embedding_settings *settings, const cJSON *item,
+                             const char *path, struct request **out, struct api_error *err) {
+    struct prompt_tokens tokens;
+    const struct prompt_limits limits = {.truncation = settings->truncation};
+    if (prompt_read_tokens(context, item, path, settings->flags, &limits, &tokens, err) != 0)
+        return -1;
+    return embedding_request_of_tokens(settings, &tokens, out, err);
 }

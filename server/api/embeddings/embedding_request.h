@@ -19,6 +19,12 @@ struct embedding_settings {
  * 400, on failure. */
 int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_error *err);
 
+/* Makes the request of a prompt's tokens, which it takes ownership of. Returns -1 and *err as
+ * below. */
+int embedding_request_of_tokens(const struct embedding_settings *settings,
+                                struct prompt_tokens *tokens, struct request **out,
+                                struct api_error *err);
+
 /* Makes the request of one prompt (prompt_field.h), whose path names it in errors. Returns -1 and
  * *err on failure; *out may be set then, and is owned by the caller. */
 int embedding_request_create(const struct api_context *context,

@@ -81,15 +81,17 @@ void ollama_models_list(const struct api_context *context, bool are_loaded,
 /* "embedding" would say that the model is for nothing else. */
 static void write_capabilities(const struct api_context *context, struct byte_buffer *out) {
     const struct chat_model *chat = context->chat;
+    bool generates = !context->refuses_generation;
     struct api_error err;
     const struct {
         const char *name;
         bool is_there;
     } capabilities[] = {
-        {"completion", true},
-        {"tools", chat != NULL && chat->chat_template != NULL},
-        {"insert", fim_prompt_check(context, "suffix", false, &err) == 0},
-        {"thinking", chat != NULL && chat->reasoning != REASONING_FORMAT_NONE},
+        {"completion", generates},
+        {"tools", generates && chat != NULL && chat->chat_template != NULL},
+        {"insert", generates && fim_prompt_check(context, "suffix", false, &err) == 0},
+        {"thinking", generates && chat != NULL && chat->reasoning != REASONING_FORMAT_NONE},
+        {"embedding", !generates},
     };
     json_write_key(out, "capabilities");
     json_write_begin_array(out);

@@ -2,6 +2,7 @@
 
 #include "server/api/call/api_call_type.h"
 #include "server/api/fields/unknown_fields.h"
+#include "server/api/scores/score_model.h"
 #include "config/json/json_parse.h"
 
 #include <stdio.h>
@@ -13,11 +14,12 @@
         JSON_BOOL(MEMBER, parse_special), JSON_OTHER(truncate_prompt_tokens),                      \
         JSON_OTHER(truncation_side), JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),             \
         JSON_INT(MEMBER, timeout_ms, 1, MAX_TIMEOUT_MS), JSON_TEXT(MEMBER, cache_salt),            \
-        JSON_TEXT(MEMBER, request_id)
+        JSON_TEXT(MEMBER, request_id), JSON_BOOL(MEMBER, use_activation)
 
 static const struct json_field score_fields[] = {
     JSON_OTHER(text_1), JSON_OTHER(text_2), JSON_OTHER(queries), JSON_OTHER(documents),
-    JSON_OTHER(items),  JSON_OTHER(data_1), JSON_OTHER(data_2),  COMMON_FIELDS,
+    JSON_OTHER(items),  JSON_OTHER(data_1), JSON_OTHER(data_2),  JSON_TEXT(MEMBER, instruction),
+    COMMON_FIELDS,
 };
 
 static const struct json_field rerank_fields[] = {
@@ -25,15 +27,34 @@ static const struct json_field rerank_fields[] = {
     JSON_OTHER(documents),
     JSON_INT(MEMBER, top_n, 0, INT32_MAX),
     JSON_BOOL(MEMBER, return_documents),
+    JSON_TEXT(MEMBER, instruction),
     COMMON_FIELDS,
 };
 
+static const struct json_field classify_fields[] = {JSON_OTHER(input), COMMON_FIELDS};
+
+/* Older names in vLLM, in the order in which they count there. */
+static const struct json_alias aliases[] = {
+    {"use_activation", "softmax", .is_synonym = true},
+    {"use_activation", "activation", .is_synonym = true},
+};
+
+static struct json_table with_aliases(struct json_table table) {
+    table.aliases = aliases;
+    table.num_aliases = (int)(sizeof(aliases) / sizeof(aliases[0]));
+    return table;
+}
+
 struct json_table score_body_table(void) {
-    return JSON_TABLE(score_fields);
+    return with_aliases(JSON_TABLE(score_fields));
 }
 
 struct json_table score_body_rerank_table(void) {
-    return JSON_TABLE(rerank_fields);
+    return with_aliases(JSON_TABLE(rerank_fields));
+}
+
+struct json_table score_body_classify_table(void) {
+    return with_aliases(JSON_TABLE(classify_fields));
 }
 
 const cJSON *score_body_text(const cJSON *item) {
@@ -132,28 +153,56 @@ static int read_pairs(const struct api_context *context, struct score_body *body
                        body->second.name, (int)context->max_prompts, (int)(num_first + num_second));
 }
 
-static int read_all(const struct api_context *context, struct score_body *body, bool is_rerank,
-                    struct api_error *err) {
-    const struct json_table table = is_rerank ? score_body_rerank_table() : score_body_table();
+/* Fields that only some models have a use for. */
+static int check_model(const struct api_context *context, const struct score_body *body,
+                       enum score_form form, struct api_error *err) {
+    const struct score_model *scores = context->scores;
+    int32_t num_labels = scores != NULL ? scores->classifier->num_labels : 0;
+    if (form == SCORE_OF_CLASSES && scores == NULL)
+        return bad_request(err, "unsupported_model", "model", "this model is not a classifier");
+    if (form != SCORE_OF_CLASSES && num_labels > 1)
+        return bad_request(err, "unsupported_model", "model",
+                           "this model has %d labels, and a score is a single number: use "
+                           "/classify",
+                           (int)num_labels);
+    if (scores != NULL && body->settings.pooling != POOLING_LAST)
+        return bad_request(err, "unsupported_value", "pooling",
+                           "pooling must be \"last\": this model's scores are of the last token");
+    if (body->instruction != NULL && (scores == NULL || !scores->takes_instruction))
+        return bad_request(err, "unsupported_parameter", "instruction",
+                           "instruction is not supported: this model's prompt has no place for "
+                           "one; put it into the texts");
+    return 0;
+}
+
+static int read_all(const struct api_context *context, struct score_body *body,
+                    enum score_form form, struct api_error *err) {
+    const struct json_table table = form == SCORE_OF_PAIRS   ? score_body_table()
+                                    : form == SCORE_OF_RANKS ? score_body_rerank_table()
+                                                             : score_body_classify_table();
     if (json_fields_read(body->json, table, body, err) != 0 ||
         (body->model != NULL && api_context_check_model(context, body->model, err) != 0))
         return -1;
     if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
         unknown_fields_check(context, &body->ignored, err) != 0 ||
         prompt_truncation_read(context, body->json, &body->settings.truncation, err) != 0 ||
-        embedding_pooling_read(body->json, &body->settings.pooling, err) != 0)
+        embedding_pooling_read(body->json, &body->settings.pooling, err) != 0 ||
+        check_model(context, body, form, err) != 0)
         return -1;
     body->settings.flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
     body->settings.priority = body->priority;
     body->settings.cache_salt = body->cache_salt;
     body->settings.model = body->model;
-    return read_pairs(context, body, is_rerank, err);
+    return form == SCORE_OF_CLASSES
+               ? prompt_list_read(context, body->json, "input", false, &body->first, err)
+               : read_pairs(context, body, form == SCORE_OF_RANKS, err);
 }
 
 int score_body_parse(const struct api_context *context, const char *text, size_t length,
-                     bool is_rerank, struct score_body *out, struct api_error *err) {
+                     enum score_form form, struct score_body *out, struct api_error *err) {
     struct score_body body = {
-        .settings = {.pooling = context->pooling},
+        .settings = {.pooling = context->scores != NULL ? POOLING_LAST : context->pooling},
+        .use_activation = true,
         .add_special_tokens = true,
         .parse_special = true,
         .return_documents = true,
@@ -161,7 +210,7 @@ int score_body_parse(const struct api_context *context, const char *text, size_t
     body.json = json_parse(text, length, err);
     if (body.json == NULL)
         return -1;
-    if (read_all(context, &body, is_rerank, err) != 0) {
+    if (read_all(context, &body, form, err) != 0) {
         score_body_finish(&body);
         return -1;
     }

@@ -1,4 +1,7 @@
-/* /v1/score, /v1/rerank and /v2/rerank. Each text is a prompt whose embedding is computed as in
+/* /v1/score, /v1/rerank and /v2/rerank.
+ *
+ * If the model is a classifier, each pair is a prompt, whose last hidden state gives the score.
+ * Otherwise each text is a prompt whose embedding is computed as in
  * /v1/embeddings; the score of a pair is the cosine of the angle between its two embeddings. A
  * score is computed as soon as both are ready, and a document's JSON is written when the body is
  * read, so that a long list does not hold up the I/O thread at the end. */
@@ -9,6 +12,7 @@
 #include "server/api/call/api_call_type.h"
 #include "server/api/embeddings/embedding_format.h"
 #include "server/api/scores/score_body.h"
+#include "server/api/scores/score_model.h"
 #include "config/json/json_write.h"
 
 #include <stdlib.h>
@@ -27,15 +31,28 @@ struct score {
 struct score_api_call {
     struct api_call base; /* first: see api_call_type.h */
     bool is_rerank;
-    int32_t num_first, num_scores; /* prompts of the first list, then one for each score */
+    const struct classifier *classifier; /* NULL: scores are similarities */
+    bool use_activation;
+    int32_t num_first, num_scores; /* texts of the first list; of the second */
     int32_t num_returned;
     int32_t num_dimensions;
     int32_t num_held; /* embeddings */
-    float **vectors;  /* [num_prompts] of length 1; NULL: not ready, or not needed any more */
+    float **vectors;  /* [num_first + num_scores] of length 1; NULL: not ready, or not needed */
     struct score *scores;
 };
 
 /* --- From a body to requests --- */
+
+static int add_to_total(const struct api_context *context, const struct request *request,
+                        const char *name, int64_t *num_tokens, struct api_error *err) {
+    *num_tokens += request->num_prompt_tokens;
+    if (*num_tokens <= context->max_prompt_tokens)
+        return 0;
+    return bad_request(err, "out_of_range", name,
+                       "the texts of one call may have %lld tokens together, and these have more; "
+                       "send them in several calls",
+                       (long long)context->max_prompt_tokens);
+}
 
 static int add_texts(const struct api_context *context, const struct score_body *body,
                      const struct prompt_list *list, int32_t first, struct api_call *call,
@@ -48,12 +65,29 @@ static int add_texts(const struct api_context *context, const struct score_body 
         if (embedding_request_create(context, &body->settings, score_body_text(item), path, made,
                                      err) != 0)
             return -1;
-        *num_tokens += (*made)->num_prompt_tokens;
-        if (*num_tokens > context->max_prompt_tokens)
-            return bad_request(err, "out_of_range", list->name,
-                               "the texts of one call may have %lld tokens together, and these "
-                               "have more; send them in several calls",
-                               (long long)context->max_prompt_tokens);
+        if (add_to_total(context, *made, list->name, num_tokens, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_pairs(const struct api_context *context, const struct score_body *body,
+                     struct api_call *call, int64_t *num_tokens, struct api_error *err) {
+    const cJSON *first = body->first.first, *second = body->second.first;
+    for (int32_t i = 0; i < body->second.num_prompts; i++, second = second->next) {
+        char path[PROMPT_PATH_BYTES];
+        struct prompt_tokens tokens;
+        struct request **made = &call->prompts[i].request;
+        prompt_list_path(&body->second, i, path);
+        if (score_model_encode(context, score_body_text(first)->valuestring,
+                               score_body_text(second)->valuestring, body->instruction,
+                               body->settings.flags, &body->settings.truncation, path, &tokens,
+                               err) != 0 ||
+            embedding_request_of_tokens(&body->settings, &tokens, made, err) != 0 ||
+            add_to_total(context, *made, body->second.name, num_tokens, err) != 0)
+            return -1;
+        if (body->first.num_prompts > 1)
+            first = first->next;
     }
     return 0;
 }
@@ -93,18 +127,25 @@ static int fill_any(const struct api_context *context, struct score_body *body,
     call->num_first = body->first.num_prompts;
     call->num_scores = body->second.num_prompts;
     call->num_dimensions = context->limits->hidden_size;
+    call->classifier = context->scores != NULL ? context->scores->classifier : NULL;
+    call->use_activation = body->use_activation;
     call->num_returned =
         body->top_n > 0 && body->top_n < call->num_scores ? (int32_t)body->top_n : call->num_scores;
-    if (check_size(call, body->second.name, err) != 0 ||
+    int32_t num_texts = call->num_first + call->num_scores;
+    int32_t num_prompts = call->classifier != NULL ? call->num_scores : num_texts;
+    if ((call->classifier == NULL && check_size(call, body->second.name, err) != 0) ||
         api_call_set_id(base, body->request_id, err) != 0 ||
-        api_call_set_size(base, call->num_first + call->num_scores, 1, err) != 0)
+        api_call_set_size(base, num_prompts, 1, err) != 0)
         return -1;
-    call->vectors = calloc((size_t)base->num_prompts, sizeof(*call->vectors));
+    call->vectors = calloc((size_t)num_texts, sizeof(*call->vectors));
     call->scores = calloc((size_t)call->num_scores, sizeof(*call->scores));
     if (call->vectors == NULL || call->scores == NULL || base->ignored.failed)
         return api_error_set_memory(err);
-    if (add_documents(body, call, err) != 0 ||
-        add_texts(context, body, &body->first, 0, base, &num_tokens, err) != 0)
+    if (add_documents(body, call, err) != 0)
+        return -1;
+    if (call->classifier != NULL)
+        return add_pairs(context, body, base, &num_tokens, err);
+    if (add_texts(context, body, &body->first, 0, base, &num_tokens, err) != 0)
         return -1;
     return add_texts(context, body, &body->second, call->num_first, base, &num_tokens, err);
 }
@@ -129,7 +170,7 @@ static void drop_vector(struct score_api_call *call, int32_t prompt) {
 
 static void finish(struct api_call *base) {
     struct score_api_call *call = (struct score_api_call *)base;
-    for (int32_t i = 0; call->vectors != NULL && i < base->num_prompts; i++)
+    for (int32_t i = 0; call->vectors != NULL && i < call->num_first + call->num_scores; i++)
         drop_vector(call, i);
     for (int32_t i = 0; call->scores != NULL && i < call->num_scores; i++)
         byte_buffer_finish(&call->scores[i].document);
@@ -145,7 +186,7 @@ static size_t held_bytes(const struct api_call *base) {
     return bytes;
 }
 
-/* --- From embeddings to scores --- */
+/* --- From hidden states to scores --- */
 
 static float cosine(const float *a, const float *b, int32_t num_dimensions) {
     double sum = 0.0;
@@ -171,6 +212,12 @@ static void compute(struct score_api_call *call, int32_t index) {
 static int add_embedding(struct api_call *base, int32_t index, const struct token_event *event) {
     struct score_api_call *call = (struct score_api_call *)base;
     CHECK(event->kind == TOKEN_EVENT_EMBEDDING && event->num_dimensions == call->num_dimensions);
+    if (call->classifier != NULL) {
+        classifier_scores(call->classifier, event->embedding, call->use_activation,
+                          &call->scores[index].value);
+        call->scores[index].is_known = true;
+        return 0;
+    }
     float *vector = calloc((size_t)call->num_dimensions, sizeof(*vector));
     if (vector == NULL)
         return -1;
@@ -194,12 +241,13 @@ static int compare(const void *left, const void *right) {
 
 /* --- From scores to bytes --- */
 
-/* Writes what the numbers are: not those of a classifier, which clients of other servers may
+/* Writes what the numbers are if they are not those of a classifier, which clients of other servers
  * expect. */
 static void write_end(const struct score_api_call *call, struct byte_buffer *out) {
     const struct api_call_usage usage = api_call_total_usage(&call->base);
     json_write_text_member(out, "model", call->base.head.model);
-    json_write_text_member(out, "similarity", "cosine");
+    if (call->classifier == NULL)
+        json_write_text_member(out, "similarity", "cosine");
     json_write_key(out, "usage");
     json_write_begin_object(out);
     json_write_int_member(out, "prompt_tokens", usage.prompt_tokens);
@@ -274,7 +322,8 @@ static const struct api_call_operations rerank_operations = {
 static int parse(const struct api_context *context, const char *text, size_t length, bool is_rerank,
                  struct api_call **out, struct api_error *err) {
     struct score_body body;
-    if (score_body_parse(context, text, length, is_rerank, &body, err) != 0)
+    enum score_form form = is_rerank ? SCORE_OF_RANKS : SCORE_OF_PAIRS;
+    if (score_body_parse(context, text, length, form, &body, err) != 0)
         return -1;
     int result = api_call_create(is_rerank ? &rerank_operations : &score_operations, context, &body,
                                  out, err);

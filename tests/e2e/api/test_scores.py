@@ -90,9 +90,9 @@ def test_documents(server):
 
 def test_ids_and_ignored_fields(server):
     reply = httpx.post(server.url + "/v1/rerank", timeout=300, json={
-        "query": "a", "documents": ["b"], "request_id": "r-1", "use_activation": True})
+        "query": "a", "documents": ["b"], "request_id": "r-1", "mm_processor_kwargs": {"a": 1}})
     assert reply.json()["id"] == "rerank-r-1"
-    assert reply.headers["x-ignored-params"] == "use_activation"
+    assert reply.headers["x-ignored-params"] == "mm_processor_kwargs"
 
 
 @pytest.mark.parametrize("path, fields, param", [
@@ -108,6 +108,8 @@ def test_ids_and_ignored_fields(server):
     ("/v1/score", {"text_2": ["a"] * 20000}, "text_2"),
     ("/v1/score", {"text_2": " b" * 10000}, "text_2"),
     ("/v1/score", {"pooling": "max"}, "pooling"),
+    ("/v1/score", {"use_activation": "no"}, "use_activation"),
+    ("/v1/score", {"instruction": "a"}, "instruction"),
     ("/v1/score", {"priority": 2 ** 31}, "priority"),
     ("/v1/score", {"timeout_ms": 0}, "timeout_ms"),
     ("/v1/score", {"cache_salt": ""}, "cache_salt"),

@@ -26,7 +26,7 @@ static const struct {
     {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
     {"TokenizeRequest", tokenize_endpoint_table}, {"ScoreRequest", score_body_table},
-    {"RerankRequest", score_body_rerank_table},
+    {"RerankRequest", score_body_rerank_table},   {"ClassifyRequest", score_body_classify_table},
 };
 
 static const struct api_context context = {
