@@ -268,6 +268,40 @@ static void put_sampling(struct conversion *c) {
     }
 }
 
+/* What llama.cpp's enum llama_pooling_type says of the model, and the labels of a classifier. */
+static int put_head(struct conversion *c, struct error *err) {
+    enum { IS_MEAN = 1, IS_LAST = 3, IS_RANK };
+    const struct classifier *classifier = &c->model->classifier;
+    int32_t count = classifier->num_labels;
+    bool is_sigmoid = classifier->activation == CLASSIFIER_SIGMOID && count == 1;
+    if (!c->model->config.has_score) {
+        if (c->model->pooling != MODEL_POOLING_UNSTATED)
+            put_int(c, "pooling_type", c->model->pooling == MODEL_POOLING_MEAN ? IS_MEAN : IS_LAST);
+        return 0;
+    }
+    if (classifier->activation != CLASSIFIER_BY_COUNT && !is_sigmoid)
+        return error_set(err, ERROR_MODEL,
+                         "%s: scores that are not a softmax of the labels have no place in a GGUF "
+                         "file (problem_type in config.json)",
+                         c->path);
+    char(*names)[CLASSIFIER_MAX_LABEL_BYTES + 1] = calloc((size_t)count, sizeof(*names)),
+                                              key[KEY_BYTES];
+    struct text *labels = calloc((size_t)count, sizeof(*labels));
+    for (int32_t i = 0; names != NULL && labels != NULL && i < count; i++) {
+        classifier_label(classifier, i, names[i]);
+        labels[i] = text_of(names[i]);
+    }
+    if (names != NULL && labels != NULL) {
+        put_int(c, "pooling_type", IS_RANK);
+        gguf_writer_strings(&c->header, key_of(c, "classifier.output_labels", key), labels,
+                            (size_t)count);
+    }
+    bool has_memory = names != NULL && labels != NULL;
+    free(names);
+    free(labels);
+    return has_memory ? 0 : error_set(err, ERROR_MEMORY, "%s: no memory for its labels", c->path);
+}
+
 int folder_source_metadata(struct conversion *c, struct error *err) {
     struct stated stated;
     const struct architecture *architecture =
@@ -284,6 +318,8 @@ int folder_source_metadata(struct conversion *c, struct error *err) {
     put_rope(c, &stated);
     put_windows(c, &stated);
     put_scales(c, &stated, architecture->flags);
+    if (put_head(c, err) != 0)
+        return -1;
     return folder_tokenizer_metadata(c, err);
 }
 

@@ -89,6 +89,7 @@ bool quant_mixture_applies(const char *name, const struct tensor_info *tensor) {
     static const char *const kept[] = {
         "_norm.weight",
         "ffn_gate_inp.weight",
+        "cls.output.weight",
         "ssm_conv1d",
         "shortconv.conv.weight",
         "per_layer_model_proj",
