@@ -1,6 +1,7 @@
 /* Fails the first, second, third ... allocation of a whole call until one run needs no more: each
  * run answers in full or with status 500, and frees what it took. */
 #include "server/api/call/endpoints.h"
+#include "server/api/scores/score_model.h"
 
 #include "tests/unit/failing_allocations.h"
 
@@ -23,6 +24,11 @@ static const struct api_context context = {
     .pooling = POOLING_MEAN,
 };
 
+static const struct classifier classifier = {
+    .num_labels = 1, .hidden_size = 200, .rows = (float[200]){1}, .scale = 1};
+static const struct api_context *used = &context;
+
+static const char class_body[] = "{\"input\":[\"ab\",[1,2]],\"f\\u006fo\":1}";
 static const char rerank_body[] =
     "{\"query\":\"ab\",\"documents\":[{\"text\":\"c\"}],\"f\\u006fo\":1}";
 static const char embedding_body[] = "{\"input\":[\"ab\",[1,2]],\"f\\u006fo\":1}";
@@ -64,7 +70,7 @@ static bool run_call(api_call_parse *parse, const char *body, long num_allocatio
     struct byte_buffer out = {0};
     bool is_whole = false;
     allocations_left = num_allocations;
-    if (parse(&context, body, strlen(body), &call, &err) != 0)
+    if (parse(used, body, strlen(body), &call, &err) != 0)
         assert_int_equal(err.status, 503);
     else
         is_whole = answer(call, &out);
@@ -81,11 +87,32 @@ static void try_call(api_call_parse *parse, const char *body) {
     assert_true(count > 15);
 }
 
+/* Pairs that a template writes. */
+static void try_scores(void) {
+    const struct score_model_config config = {.pair_text = "{query} {document}"};
+    struct score_model *scores = NULL;
+    struct error err = {0};
+    for (long count = 0; scores == NULL && count < 10000; count++) {
+        allocations_left = count;
+        int status = score_model_create(&classifier, NULL, &config, &scores, &err);
+        allocations_left = -1;
+        assert_true(status == 0 || err.code == ERROR_MEMORY);
+    }
+    struct api_context scored = context;
+    scored.scores = scores;
+    used = &scored;
+    try_call(classify_endpoint_parse, class_body);
+    try_call(score_endpoint_parse_rerank, rerank_body);
+    used = &context;
+    score_model_destroy(scores);
+}
+
 static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     cJSON_InitHooks(&hooks);
     try_call(embedding_endpoint_parse, embedding_body);
     try_call(score_endpoint_parse_rerank, rerank_body);
+    try_scores();
     cJSON_InitHooks(NULL);
 }
 
