@@ -3,11 +3,13 @@
 
 import json
 import shutil
+import struct
+import subprocess
 
 import httpx
 import pytest
 
-from quire_server import NAME, ROOT
+from quire_server import BINARY, NAME, ROOT
 
 GOLDEN = ROOT / "tests/golden/classifiers"
 # In float, as the reference.
@@ -159,6 +161,47 @@ def test_gguf(start, ranks):
     refused(server, "/v1/score", "instruction", text_1="a", text_2="b", instruction="c")
 
 
+def test_converted(start, tmp_path):
+    """`quire quantize` keeps the labels; as BF16 nothing is rounded."""
+    want = golden("llama")
+    path = tmp_path / "llama.gguf"
+    subprocess.run([BINARY, "quantize", GOLDEN / "llama", path, "--type", "bf16"], check=True, capture_output=True)
+    answer = post(start(path), "/classify", input=[case["text"] for case in want["cases"]])
+    assert [item["probs"] for item in answer["data"]] == [close(case["scores"]) for case in want["cases"]]
+    assert {item["label"] for item in answer["data"]} <= {"negative", "neutral", "positive"}
+    gemma = subprocess.run([BINARY, "quantize", GOLDEN / "gemma", tmp_path / "gemma.gguf"], capture_output=True, text=True)
+    assert gemma.returncode != 0 and "problem_type" in gemma.stderr
+
+
+@pytest.mark.parametrize("path, line", [("qwen3", "1 label: LABEL_0"), ("llama", "3 labels: negative, neutral, positive"),
+                                        ("reranker.gguf", "1 label: yes")])
+def test_inspect(path, line):
+    shown = subprocess.run([BINARY, "inspect", GOLDEN / path], check=True, capture_output=True, text=True).stdout
+    assert f"classifier              {line}\n" in shown and "output head             none\n" in shown
+
+
+@pytest.mark.parametrize("arguments, piece", [
+    (("--classifier-from-token", "no,yes,maybe"), "must be one token, or two"),
+    (("--classifier-from-token", "no,"), "must be one token, or two"),
+    (("--classifier-from-token", "nothing"), 'the model has no token "nothing"'),
+    (("--model", GOLDEN / "llama", "--classifier-from-token", "no,yes"), "has no head for words"),
+    (("--classifier-from-token", "no,yes", "--chat-template", ROOT / "README.md"), "chat-template: "),
+])
+def test_starts_that_fail(tmp_path, arguments, piece):
+    arguments = arguments if "--model" in arguments else ("--model", GOLDEN / "reranker", *arguments)
+    done = subprocess.run([BINARY, "serve", *map(str, (*arguments, "--device", "cpu", *SMALL, "--port", 0))],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    line, = (line for line in done.stderr.splitlines() if "ERROR" in line)
+    assert piece in line
+
+
+def test_an_encoder_is_refused_by_name(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["XLMRobertaForSequenceClassification"], "model_type": "xlm-roberta"}))
+    done = subprocess.run([BINARY, "serve", "--model", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "'XLMRobertaForSequenceClassification' is not supported (an encoder" in done.stderr
+
+
 def test_words_that_the_folder_names(start, tmp_path):
     """sentence-transformers' LogitScore, whose chat template writes the pair; vLLM's score template by --chat-template."""
     folder = shutil.copytree(GOLDEN / "reranker", tmp_path / "reranker")
@@ -212,6 +255,56 @@ def test_pooling_of_the_folder(start, tmp_path, config, pooling, is_normalised):
     assert embedding(server) != embedding(server, pooling="last" if pooling == "mean" else "mean", normalize=is_normalised)
     other = start(folder, "--pooling", "last" if pooling == "mean" else "mean")
     assert embedding(other) != embedding(server)
+
+
+def rename_tensors(path, rename):
+    """Of a safetensors file: a header of names, then the data."""
+    data = path.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    text = json.dumps({rename(name): entry for name, entry in header.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+
+
+def golden_states(name):
+    """The tokens of a prompt, and Transformers' hidden states of it: their mean, and the last (make_embeddings.py)."""
+    data = (ROOT / f"tests/golden/families/{name}.embedding").read_bytes()
+    num_tokens, size = struct.unpack_from("<2i", data)
+    tokens = list(struct.unpack_from(f"<{num_tokens}i", data, 8))
+    states = struct.unpack_from(f"<{2 * size}f", data, 8 + 4 * num_tokens)
+    return tokens, {"mean": list(states[:size]), "last": list(states[size:])}
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=["1 rank", "2 ranks"])
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("name, class_name", [("qwen3", "Qwen3ForCausalLM"), ("mistral", "MistralModel")])
+def test_embedding_models(start, tmp_path, name, class_name, pooling, ranks):
+    """As Qwen3-Embedding and e5-mistral are saved: names without a prefix, no head."""
+    folder = shutil.copytree(ROOT / "tests/golden/families" / name, tmp_path / name)
+    for path in folder.glob("*.safetensors"):
+        rename_tensors(path, lambda name: name.removeprefix("model."))
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        index.write_text(index.read_text().replace('"model.', '"'))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": [class_name]}))
+    write_modules(folder, Pooling={"pooling_mode": "lasttoken" if pooling == "last" else "mean"})
+    tokens, states = golden_states(name)
+    server = start(folder, *ranks)
+    reply = post(server, "/v1/embeddings", input=tokens)
+    assert reply["data"][0]["embedding"] == pytest.approx(states[pooling], abs=TOLERANCE)
+    generates = class_name == "Qwen3ForCausalLM"
+    assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status_code == (200 if generates else 400)
+
+
+def test_pooling_of_a_gguf(start, tmp_path):
+    folder = shutil.copytree(ROOT / "tests/golden/families/qwen3", tmp_path / "qwen3")
+    write_modules(folder, Pooling={"pooling_mode": "mean"}, Normalize=None)
+    path = tmp_path / "mean.gguf"
+    subprocess.run([BINARY, "quantize", folder, path, "--type", "bf16"], check=True, capture_output=True)
+    tokens, states = golden_states("qwen3")
+    reply = post(start(path), "/v1/embeddings", input=tokens, normalize=False)
+    assert reply["data"][0]["embedding"] == pytest.approx(states["mean"], abs=TOLERANCE)
 
 
 def test_a_request_that_fails_leaves_others(start):
