@@ -246,9 +246,9 @@ static const struct {
     {".expert_group_used_count", IF_GROUPED},
     {".leading_dense_block_count", IF_GROUPED},
     {".nextn_predict_layers", ARCHITECTURE_EXTRA_LAYERS},
-    {".pooling_type", 0},             /* read with the classifier, like the next */
-    {".classifier.output_labels", 0}, /* (model.c) */
-    {".tensor_data_layout", 0},       /* says of the conversion only */
+    {".pooling_type", 0}, /* model.c reads these two */
+    {".classifier.output_labels", 0},
+    {".tensor_data_layout", 0}, /* says of the conversion only */
     /* Old converters wrote it for everything; it means something to architectures that are not in
      * the table (llama.cpp reads it for gptneox only). */
     {".use_parallel_residual", 0},

@@ -190,7 +190,8 @@ def change(path, **fields):
 
 
 @pytest.mark.parametrize("fields, pieces", [
-    ({"architectures": ["BertModel"], "model_type": "bert"}, ["Bert", " llama,"]),
+    ({"architectures": ["BertModel"], "model_type": "bert"}, ["BertModel", "an encoder"]),
+    ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, ["Mamba", " llama,"]),
     ({"num_hidden_layers": 0}, ["num_hidden_layers", "0"]),
     ({"num_attention_heads": 0}, ["num_attention_heads"]),
     ({"num_hidden_layers": 3}, ["model.layers.2", "missing"]),
