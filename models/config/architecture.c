@@ -513,13 +513,16 @@ enum architecture_head architecture_head_of(const char *class_name, size_t *out_
     } kinds[] = {{"ForSequenceClassification", ARCHITECTURE_SCORES},
                  {"Model", ARCHITECTURE_HEADLESS}};
     struct text name = {class_name, class_name != NULL ? strlen(class_name) : 0};
-    *out_length = name.length;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+    enum architecture_head head = ARCHITECTURE_WORDS;
+    size_t end = 0;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && end == 0; i++)
         if (text_ends_with(name, kinds[i].suffix)) {
-            *out_length -= strlen(kinds[i].suffix);
-            return kinds[i].head;
+            end = strlen(kinds[i].suffix);
+            head = kinds[i].head;
         }
-    return ARCHITECTURE_WORDS;
+    if (out_length != NULL)
+        *out_length = name.length - end;
+    return head;
 }
 
 const struct architecture *architecture_find_hf(const char *class_name, const char *model_type,

@@ -141,7 +141,8 @@ enum architecture_head {
     ARCHITECTURE_HEADLESS, /* nothing: ...Model */
 };
 
-/* Writes the length of the name without that end. class_name may be NULL: words. */
+/* Writes the length of the name without that end, unless out_length is NULL. class_name may be
+ * NULL: words. */
 enum architecture_head architecture_head_of(const char *class_name, size_t *out_length);
 
 /* Returns NULL when unknown; *err then names what was found and lists the known ones. `path` begins

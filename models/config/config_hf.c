@@ -377,10 +377,9 @@ static int find_language_model(const struct config_object *root, const char **ou
             return config_field_refuse(root, "architectures", "is not a list of strings");
         *out_class = classes->child->valuestring;
     }
-    size_t length;
     bool is_generator =
         *out_class != NULL && strstr(*out_class, "ForConditionalGeneration") != NULL;
-    bool is_in_parts = architecture_head_of(*out_class, &length) != ARCHITECTURE_WORDS &&
+    bool is_in_parts = architecture_head_of(*out_class, NULL) != ARCHITECTURE_WORDS &&
                        config_field_find(root, "text_config") != NULL;
     if (!is_generator && !is_in_parts)
         return 0;
@@ -416,8 +415,7 @@ static int read_fields(const struct config_object *root, struct model_config *ou
         read_layers(&object, architecture, out) != 0 ||
         config_hf_read_experts(&object, architecture, out) != 0)
         return -1;
-    size_t length;
-    out->has_score = architecture_head_of(class_name, &length) == ARCHITECTURE_SCORES;
+    out->has_score = architecture_head_of(class_name, NULL) == ARCHITECTURE_SCORES;
     return config_hf_read_ropes(&object, architecture, out);
 }
 

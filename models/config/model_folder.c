@@ -151,10 +151,9 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
 static void find_head(struct model *model) {
     char name[TENSOR_NAME_BYTES];
     struct model_config *config = &model->config;
-    size_t length;
     tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", name);
     bool is_bare = config->tensor_prefix[0] == '\0' && tensor_file_find(model->file, name) == NULL;
-    model->generates = architecture_head_of(config->architecture, &length) == ARCHITECTURE_WORDS &&
+    model->generates = architecture_head_of(config->architecture, NULL) == ARCHITECTURE_WORDS &&
                        (config->tied_embeddings || !is_bare);
     if (!model->generates)
         config->tied_embeddings = true;

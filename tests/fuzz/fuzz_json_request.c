@@ -182,6 +182,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     try_call(responses_endpoint_parse, body, bytes);
     try_call(messages_endpoint_parse, body, bytes);
     try_call(embedding_endpoint_parse, body, bytes);
+    try_call(score_endpoint_parse, body, bytes);
+    try_call(score_endpoint_parse_rerank, body, bytes);
+    try_call(classify_endpoint_parse, body, bytes);
     try_call(ollama_endpoint_parse_chat, body, bytes);
     try_call(ollama_endpoint_parse_generate, body, bytes);
     try_call(ollama_embed_parse, body, bytes);
