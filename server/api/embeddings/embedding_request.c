@@ -17,7 +17,8 @@ int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_erro
     return 0;
 }
 
-int embedding_request_of_tokens(const struct embedding_settings *settings,
+int embedding_request_of_tokens(const struct api_context *context,
+                                const struct embedding_settings *settings,
                                 struct prompt_tokens *tokens, struct request **out,
                                 struct api_error *err) {
     const struct sampling_params params = {
@@ -42,5 +43,5 @@ int embedding_request_create(const struct api_context *context,
     const struct prompt_limits limits = {.truncation = settings->truncation};
     if (prompt_read_tokens(context, item, path, settings->flags, &limits, &tokens, err) != 0)
         return -1;
-    return embedding_request_of_tokens(settings, &tokens, out, err);
+    return embedding_request_of_tokens(context, settings, &tokens, out, err);
 }

@@ -21,7 +21,8 @@ int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_erro
 
 /* Makes the request of a prompt's tokens, which it takes ownership of. Returns -1 and *err as
  * below. */
-int embedding_request_of_tokens(const struct embedding_settings *settings,
+int embedding_request_of_tokens(const struct api_context *context,
+                                const struct embedding_settings *settings,
                                 struct prompt_tokens *tokens, struct request **out,
                                 struct api_error *err);
 

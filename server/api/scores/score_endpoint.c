@@ -83,7 +83,7 @@ static int add_pairs(const struct api_context *context, const struct score_body 
                                score_body_text(second)->valuestring, body->instruction,
                                body->settings.flags, &body->settings.truncation, path, &tokens,
                                err) != 0 ||
-            embedding_request_of_tokens(&body->settings, &tokens, made, err) != 0 ||
+            embedding_request_of_tokens(context, &body->settings, &tokens, made, err) != 0 ||
             add_to_total(context, *made, body->second.name, num_tokens, err) != 0)
             return -1;
         if (body->first.num_prompts > 1)

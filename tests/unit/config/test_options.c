@@ -888,13 +888,13 @@ static struct lines mistakes_of(char *const *arguments) {
 
 static void test_all_mistakes_at_once(void **state) {
     struct lines lines = mistakes_of(WORDS("m", "--frob", "9", "--port", "x", "-tb", "2", "-c",
-                                           "4096", "--mlock", "--lora-modules", "a=b", "c=d"));
+                                           "4096", "--mlock", "--lora-target-modules", "a", "b"));
     assert_int_equal(lines.count, 5);
     assert_non_null(strstr(lines.text[0], "--frob"));
     assert_non_null(strstr(lines.text[1], "\"x\""));
     assert_non_null(strstr(lines.text[2], "-tb"));
     assert_non_null(strstr(lines.text[3], "--mlock"));
-    assert_non_null(strstr(lines.text[4], "--lora-modules"));
+    assert_non_null(strstr(lines.text[4], "--lora-target-modules"));
     lines = mistakes_of(WORDS("--port", "x"));
     assert_int_equal(lines.count, 1);
     lines = mistakes_of(WORDS("m", "--config", "absent.yaml", "--mlock"));
