@@ -119,7 +119,7 @@ int hub_listing_parse(const char *json, size_t length, struct hub_listing *out, 
 #define INDEX_NAME "model.safetensors.index.json"
 #define MAX_LISTED 12 /* names in a message */
 
-/* What models/config/model_folder.c and models/tokenizer/tokenizer_json.c open. */
+/* What models/config/model_folder.c, folder_head.c and models/tokenizer/tokenizer_json.c open. */
 static const char *const required_names[] = {"config.json", "tokenizer.json", NULL};
 static const char *const optional_names[] = {
     "generation_config.json",
@@ -127,6 +127,9 @@ static const char *const optional_names[] = {
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
+    "1_LogitScore/config.json",
     NULL,
 };
 

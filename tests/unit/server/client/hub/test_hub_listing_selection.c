@@ -51,6 +51,11 @@ static void test_a_folder(void **state) {
     assert_string_equal(
         choose(NAMES("model.safetensors.index.json", "tokenizer.json", "config.json"), ""),
         "config.json tokenizer.json model.safetensors.index.json");
+    assert_string_equal(
+        choose(NAMES("model.safetensors", "tokenizer.json", "config.json", "modules.json",
+                     "1_Pooling/config.json", "2_Normalize/config.json"),
+               ""),
+        "config.json tokenizer.json modules.json 1_Pooling/config.json model.safetensors");
     assert_non_null(
         strstr(choose(NAMES("model.safetensors", "config.json"), ""), "tokenizer.json"));
     assert_non_null(
