@@ -451,7 +451,7 @@ static size_t fp8_scale_index(const struct tensor_source *source, int32_t row, i
     const struct quantization_config *q = source->quantization;
     if (is_single(scales))
         return 0;
-    if (is_by_row(scales, source->rows))
+    if (is_by_row(scales, (int64_t)source->rows * source->num_experts))
         return (size_t)row;
     int32_t block_rows = q->group_size > 0 ? 1 : q->block_rows;
     return (size_t)(row / block_rows) * (size_t)scales->shape[1] +

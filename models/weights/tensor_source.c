@@ -71,13 +71,34 @@ static int32_t head_rows(const struct tensor_source *source) {
     return (int32_t)(source->tensors[0]->shape[0] / source->num_experts);
 }
 
+/* The rows of a head, of the matrix of both, by that one's own way. */
+static const char *assemble_whole(const struct tensor_source *source, const uint8_t *const raw[],
+                                  int32_t first_row, int32_t num_rows, void *out) {
+    struct tensor_source whole = *source;
+    whole.rows = head_rows(source);
+    whole.cols = source->stored_cols;
+    whole.dtype = source->whole_dtype;
+    return source->assemble_whole(&whole, raw, first_row, num_rows, out);
+}
+
+/* One row of a head: as it is stored, or assembled in `buffer`. */
+static const char *read_head_row(const struct tensor_source *source, const uint8_t *const raw[],
+                                 int32_t row, size_t row_bytes, uint8_t *buffer,
+                                 const uint8_t **out) {
+    bool is_stored = source->assemble_whole == NULL;
+    *out = is_stored ? raw[0] + (size_t)row * row_bytes : buffer;
+    return is_stored ? NULL : assemble_whole(source, raw, row, 1, buffer);
+}
+
 /* The last rows of a head. */
 static const char *assemble_head_values(const struct tensor_source *source,
                                         const uint8_t *const raw[], int32_t first_row,
                                         int32_t num_rows, void *out) {
     size_t row_bytes = dtype_row_bytes(source->dtype, (size_t)source->cols);
-    size_t first = (size_t)(head_rows(source) - source->rows + first_row);
-    memcpy(out, raw[0] + first * row_bytes, (size_t)num_rows * row_bytes);
+    int32_t first = head_rows(source) - source->rows + first_row;
+    if (source->assemble_whole != NULL)
+        return assemble_whole(source, raw, first, num_rows, out);
+    memcpy(out, raw[0] + (size_t)first * row_bytes, (size_t)num_rows * row_bytes);
     return NULL;
 }
 
@@ -85,23 +106,54 @@ static const char *assemble_head_values(const struct tensor_source *source,
 static const char *assemble_head_keys(const struct tensor_source *source,
                                       const uint8_t *const raw[], int32_t first_row,
                                       int32_t num_rows, void *out) {
-    enum dtype stored = source->tensors[0]->dtype;
+    enum dtype stored = source->whole_dtype;
     size_t row_bytes = dtype_row_bytes(stored, (size_t)source->rows);
     size_t item = dtype_block_bytes(source->dtype);
     float values[KV_MAX_LATENT_ROW];
-    uint8_t turned[KV_MAX_LATENT_ROW * sizeof(float)];
-    for (size_t c = 0; c < (size_t)source->cols; c++) {
-        const uint8_t *from = raw[0] + c * row_bytes;
+    uint8_t turned[KV_MAX_LATENT_ROW * sizeof(float)], row[KV_MAX_LATENT_ROW * sizeof(float)];
+    for (int32_t c = 0; c < source->cols; c++) {
+        const uint8_t *from;
+        const char *wrong = read_head_row(source, raw, c, row_bytes, row, &from);
+        if (wrong != NULL)
+            return wrong;
         if (stored != source->dtype) {
             dtype_to_f32(stored, from, values, (size_t)source->rows);
             dtype_from_f32(source->dtype, values, turned, (size_t)source->rows);
             from = turned;
         }
-        uint8_t *to = (uint8_t *)out + c * item;
+        uint8_t *to = (uint8_t *)out + (size_t)c * item;
         for (size_t r = 0; r < (size_t)num_rows; r++, to += (size_t)source->cols * item)
             memcpy(to, from + ((size_t)first_row + r) * item, item);
     }
     return NULL;
+}
+
+/* Returns whether every head has its own scales, in the order of the heads. */
+static bool has_scales_by_head(const struct tensor_source *source, int32_t num_heads) {
+    for (int i = 1; i < source->num_tensors; i++) {
+        const struct tensor_info *tensor = source->tensors[i];
+        int64_t count = tensor != NULL && tensor->num_dims > 0 ? tensor->shape[0] : 0;
+        if (tensor != NULL && (count == 0 || source->rows % count != 0 ||
+                               source->rows / num_heads % (source->rows / count) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* The matrix of both. Codes of integers have their columns first, which heads do not divide. */
+static bool find_kv_b(const struct model *model, int32_t layer, struct tensor_source *out) {
+    const struct tensor_place place = {TENSOR_KV_B, layer, 0};
+    if (!tensor_source_find_quantised(model, place, out)) {
+        *out = (struct tensor_source){.dtype = DTYPE_NONE, .num_experts = 1};
+        return find_plain(model, place, out);
+    }
+    bool is_fp8 = out->wrong != NULL || out->dtype == DTYPE_E4M3_128;
+    if (!is_fp8 || !has_scales_by_head(out, model->config.num_heads)) {
+        out->wrong = "keys and values of latent attention are supported as FP8 whose blocks do "
+                     "not cross heads";
+        out->wrong_tensor = 0;
+    }
+    return true;
 }
 
 /* Of quantised keys, whose blocks are in rows, columns are F16. */
@@ -110,11 +162,12 @@ static bool find_in_kv_b(const struct model *model, struct tensor_place place,
     const struct latent_config *latent = &model->config.latent;
     int32_t num_heads = model->config.num_heads;
     bool is_key = place.role == TENSOR_K_B;
-    if (!is_key && place.role != TENSOR_V_B)
+    if ((!is_key && place.role != TENSOR_V_B) || !find_kv_b(model, place.layer, out))
         return false;
-    place = (struct tensor_place){TENSOR_KV_B, place.layer, 0};
-    if (!find_plain(model, place, out))
-        return false;
+    if (out->wrong != NULL)
+        return true;
+    out->assemble_whole = out->assemble;
+    out->whole_dtype = out->dtype;
     out->stored_rows = num_heads * (latent->nope_dim + latent->value_dim);
     out->stored_cols = latent->kv_rank;
     bool has_shape = out->rows == out->stored_rows && out->cols == out->stored_cols;

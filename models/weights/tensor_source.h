@@ -23,6 +23,11 @@ struct tensor_source {
      * or what is wrong with the bytes: static text. */
     const char *(*assemble)(const struct tensor_source *source, const uint8_t *const raw[],
                             int32_t first_row, int32_t num_rows, void *out);
+    /* Of a part of another matrix: the same for that one, whose rows are then of whole_dtype; NULL:
+     * its bytes are the rows. */
+    const char *(*assemble_whole)(const struct tensor_source *source, const uint8_t *const raw[],
+                                  int32_t first_row, int32_t num_rows, void *out);
+    enum dtype whole_dtype;
     const struct tensor_info *bias;                 /* [num_experts, rows]; NULL: none */
     const struct quantization_config *quantization; /* of the model */
     int32_t group_size; /* of a quantised source: columns that share a scale */

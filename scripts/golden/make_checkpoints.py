@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import (GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config,
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 from golden_prompt import choose_prompt, run
@@ -33,6 +33,9 @@ SIZES = dict(vocab_size=128, hidden_size=128, intermediate_size=256, num_hidden_
 SEEDS = {"compressed-w8a16": 5, "gpt-oss-mxfp4": 13}  # no activation lies halfway between two of 8 bits
 MOE_SIZES = dict(head_dim=32, moe_intermediate_size=128, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
 GPT_OSS_SIZES = dict(head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=8)
+# Latent attention whose heads have whole blocks of 128 rows of keys and values, as the published model's.
+DEEPSEEK_SIZES = dict(q_lora_rank=128, kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64, head_dim=32,
+                      first_k_dense_replace=1, num_key_value_heads=4)
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
@@ -218,6 +221,7 @@ FORMS = {
     "fp8-block": fp8_block(),
     "fp8-tensor": fp8_tensor(),
     "fp8-moe": fp8_block(),
+    "fp8-latent": fp8_block(),
     "gptq-moe": gptq(4, 32, False, "gptq"),
     "awq-moe": awq(64),
     "gpt-oss-mxfp4": mxfp4(),
@@ -228,6 +232,8 @@ def make_model(name):
     torch.manual_seed(SEEDS.get(name, sum(name.encode())))
     if name.endswith("moe"):
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **MOE_SIZES))
+    elif name == "fp8-latent":
+        model = DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES | DEEPSEEK_SIZES))
     elif name.startswith("gpt-oss"):
         model = GptOssForCausalLM(GptOssConfig(**SIZES | GPT_OSS_SIZES | {"num_hidden_layers": 2},
                                                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}))
@@ -346,7 +352,7 @@ def write_form(folder, name):
     save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
     values = json.loads(model.config.to_json_string(use_diff=False))
     wanted = {*SIZES, *MOE_SIZES, "num_local_experts", "decoder_sparse_step", "architectures", "model_type", "hidden_act", "rms_norm_eps", "head_dim", "rope_parameters",
-              *GPT_OSS_SIZES, "layer_types", "swiglu_alpha", "swiglu_limit", "attention_bias"}
+              *GPT_OSS_SIZES, *DEEPSEEK_SIZES, "rope_interleave", "layer_types", "swiglu_alpha", "swiglu_limit", "attention_bias"}
     values = {key: value for key, value in values.items() if key in wanted}
     values |= {"architectures": [type(model).__name__], "dtype": "float16", "quantization_config": config}
     (folder / name / "config.json").write_text(json.dumps(values, indent=1) + "\n")

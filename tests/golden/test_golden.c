@@ -131,8 +131,9 @@ static double arithmetic_tolerance(const struct fixture *f) {
         return is_widest(f) ? 2e-2 : 5e-3;
     if (rounds_to_bf16(f))
         return 4.5e-2;
+    /* Quantised keys of latent attention are widened to f16, in which their scales are rounded. */
     if (is_cpu(f))
-        return 1e-4;
+        return strcmp(f->name, "fp8-latent/") == 0 ? 1e-3 : 1e-4;
     return f->device.dtype == DTYPE_BF16 ? 4.5e-2 : 6e-3;
 }
 
