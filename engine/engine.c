@@ -330,7 +330,10 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
                            seqs * (size_t)limits->max_model_len;
     /* a slow reader is noticed only once the steps in flight have pushed their events */
     size_t events = (size_t)engine_core_num_steps(&core) * logprob_lists_event_bytes(limits);
-    return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) + events +
+    size_t adapters = core.lora.num_slots == 0 ? 0
+                                               : (size_t)core.lora.num_slots *
+                                                     lora_adapter_max_bytes(core.model, &core.lora);
+    return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) + events + adapters +
            seqs * sequence_max_bytes(limits) + (seqs + queued) * request_max_bytes() +
            queue_limits_bytes(num_shares) + choices * CHOICE_RECORD_BYTES +
            prompt_tokens * sizeof(int32_t);

@@ -119,6 +119,15 @@ size_t lora_rows_bytes(const struct model_config *config, const struct lora_shap
     return (size_t)rows->num_rows * dtype_row_bytes(shape->dtype, (size_t)cols);
 }
 
+size_t lora_adapter_max_bytes(const struct model_config *config, const struct lora_shape *shape) {
+    struct lora_rows rows = {0};
+    size_t bytes = sizeof(struct lora_adapter) + (size_t)config->num_layers * LORA_NUM_ROLES *
+                                                     LORA_MAX_PARTS * sizeof(struct lora_matrices);
+    while (lora_rows_next(config, shape, SIZE_MAX, &rows))
+        bytes += lora_rows_bytes(config, shape, &rows);
+    return bytes;
+}
+
 /* One row of a slot; NULL: zeros. *out_bytes: what the adapter has of it. */
 static const void *row_of(const struct lora_adapter *adapter, const struct lora_rows *rows,
                           int32_t row, size_t *out_bytes) {

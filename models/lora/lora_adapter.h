@@ -50,6 +50,8 @@ void lora_adapter_close(struct lora_adapter *adapter); /* accepts NULL */
 
 int32_t lora_adapter_rank(const struct lora_adapter *adapter); /* the largest of its matrices */
 size_t lora_adapter_bytes(const struct lora_adapter *adapter); /* of host memory */
+/* Returns the most that one of this shape has. */
+size_t lora_adapter_max_bytes(const struct model_config *config, const struct lora_shape *shape);
 /* Of its numbers and their places: equal for adapters that give equal answers. */
 const uint8_t *lora_adapter_digest(const struct lora_adapter *adapter); /* [CONTENT_HASH_BYTES] */
 

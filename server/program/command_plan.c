@@ -2,6 +2,7 @@
 
 #include "engine/engine.h"
 #include "engine/executor/executor.h"
+#include "server/program/adapter_loader.h"
 #include "server/program/engine_options.h"
 #include "server/http/http_memory.h"
 #include "config/base/numbers.h"
@@ -32,8 +33,14 @@ int command_plan_options(const char *path, int argc, char *const *argv, struct o
 int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
                       const struct options *options, struct command_plan *out, struct error *err) {
     struct executor_config config;
-    if (engine_options_executor(options, model, &config, err) != 0 ||
-        executor_plan(model, &config, &out->info, err) != 0)
+    struct adapter_loader adapters = {0};
+    int status = engine_options_executor(options, model, &config, err);
+    if (status == 0)
+        status = adapter_loader_read(&adapters, options, err);
+    if (status == 0)
+        status = adapter_loader_shape(&adapters, options, model, &config.lora, err);
+    adapter_loader_finish(&adapters);
+    if (status != 0 || executor_plan(model, &config, &out->info, err) != 0)
         return -1;
     executor_plan_traffic(model, &config, out->traffic);
     const struct engine_config engine = engine_options_read(options, model, &out->info);

@@ -108,6 +108,23 @@ def test_many_in_one_batch(adapter_server):
     assert together == alone
 
 
+def test_metrics_and_memory(adapter_server):
+    """vLLM's gauge names those that are in use; a counter has the requests of each."""
+    def lines():
+        return [line for line in httpx.get(adapter_server.url + "/metrics").text.splitlines() if line.startswith("quire:lora_")]
+    for _ in range(3):
+        complete(adapter_server, "two")
+    assert [line for line in lines() if 'adapter="two"' in line][0].endswith(" 3")
+    info = [line for line in lines() if "lora_requests_info" in line][0]
+    assert 'max_lora="4",running_lora_adapters="",waiting_lora_adapters=""' in info
+    with ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(complete, adapter_server, "one", i, n=8, max_tokens=200) for i in range(8)]
+        adapter_server.wait_for(lambda: 'running_lora_adapters="one"' in "".join(lines()))
+        for call in calls:
+            call.result()
+    assert "adapters" in adapter_server.read_log()
+
+
 def test_prefixes_are_not_shared(adapter_server):
     def cached(name):
         usage = complete(adapter_server, name, prompt="x" * 200, max_tokens=1)["usage"]
