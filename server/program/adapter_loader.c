@@ -4,7 +4,6 @@
 #include "config/base/log.h"
 #include "config/json/json_field.h"
 #include "config/json/json_parse.h"
-#include "server/client/client.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -77,23 +76,6 @@ static int read_module(struct adapter_loader *loader, const char *text, struct e
     return add_module(loader, text, text, (size_t)(equals - text), equals + 1, err);
 }
 
-/* Replaces the name of a hub's model by its path in the cache. */
-static int find_module(struct adapter_module *module, struct error *err) {
-    struct hub_reference reference;
-    struct hub_model model;
-    if (!command_pull_is_reference(module->path))
-        return 0;
-    if (hub_reference_parse(module->path, &reference, err) != 0 ||
-        command_pull_model(&reference, HUB_CACHE_FIRST, &model, err) != 0)
-        return -1;
-    char *path = strdup(model.path);
-    if (path == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for an adapter's path");
-    free(module->path);
-    module->path = path;
-    return 0;
-}
-
 int adapter_loader_read(struct adapter_loader *loader, const struct options *options,
                         struct error *err) {
     for (int i = 0; i < options->lora_modules.count; i++)
@@ -103,9 +85,6 @@ int adapter_loader_read(struct adapter_loader *loader, const struct options *opt
         return error_set(err, ERROR_CONFIG,
                          "option max-loras %lld: at least %d, as lora-modules has so many",
                          (long long)options->max_loras, loader->num_modules);
-    for (int i = 0; i < loader->num_modules; i++)
-        if (find_module(&loader->modules[i], err) != 0)
-            return -1;
     return 0;
 }
 

@@ -13,7 +13,7 @@
 
 struct adapter_module {
     char name[MAX_ADAPTER_NAME_BYTES + 1];
-    char *path; /* owned; of a hub's model, in its cache */
+    char *path; /* owned */
 };
 
 struct adapter_loader {
@@ -28,8 +28,8 @@ struct adapter_loader {
     struct adapter_actions actions;
 };
 
-/* Reads --lora-modules, and finds those of a hub. On failure returns -1 with ERROR_CONFIG, or what
- * fetching from a hub returns; the loader must be finished then, too. */
+/* Reads --lora-modules; names of a hub are replaced by paths by the caller. On failure returns -1
+ * with ERROR_CONFIG; the loader must be finished then, too. */
 int adapter_loader_read(struct adapter_loader *loader, const struct options *options,
                         struct error *err);
 /* Chooses the room for adapters, by the options and the ranks of the modules' matrices. Their files

@@ -49,24 +49,43 @@ int command_serve_model_read_options(struct serve *serve, struct error *err) {
     return engine_options_read_speculative(serve->options.speculative_config, &speculative, err);
 }
 
+/* Replaces a name of a hub by the path in its cache. */
+static int find_in_hub(char **name, struct hub_reference *reference, struct hub_model *found,
+                       struct error *err) {
+    if (hub_reference_parse(*name, reference, err) != 0 ||
+        command_pull_model(reference, HUB_CACHE_FIRST, found, err) != 0)
+        return -1;
+    char *path = strdup(found->path);
+    if (path == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the model's path");
+    free(*name);
+    *name = path;
+    service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
+    return 0;
+}
+
+static int find_adapters(struct adapter_loader *adapters, struct error *err) {
+    struct hub_reference reference;
+    struct hub_model model;
+    for (int i = 0; i < adapters->num_modules; i++)
+        if (command_pull_is_reference(adapters->modules[i].path) &&
+            find_in_hub(&adapters->modules[i].path, &reference, &model, err) != 0)
+            return -1;
+    return 0;
+}
+
 int command_serve_model_find(struct serve *serve, struct error *err) {
     struct hub_reference reference;
     struct hub_model model;
-    if (adapter_loader_read(&serve->adapters, &serve->options, err) != 0)
+    if (adapter_loader_read(&serve->adapters, &serve->options, err) != 0 ||
+        find_adapters(&serve->adapters, err) != 0)
         return -1;
     if (!command_pull_is_reference(serve->options.model))
         return 0;
-    if (hub_reference_parse(serve->options.model, &reference, err) != 0 ||
-        command_pull_model(&reference, HUB_CACHE_FIRST, &model, err) != 0)
+    if (find_in_hub(&serve->options.model, &reference, &model, err) != 0)
         return -1;
-    char *path = strdup(model.path);
-    if (path == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for the model's path");
-    free(serve->options.model);
-    serve->options.model = path;
     snprintf(serve->model_name, sizeof(serve->model_name), "%s", reference.repository);
-    log_info("model      %s at %.12s, in %s", reference.repository, model.commit, path);
-    service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
+    log_info("model      %s at %.12s, in %s", reference.repository, model.commit, model.path);
     return 0;
 }
 

@@ -53,6 +53,10 @@ const uint8_t *lora_adapter_digest(const struct lora_adapter *adapter) {
     return adapter->digest;
 }
 
+size_t lora_adapter_max_bytes(const struct model_config *config, const struct lora_shape *shape) {
+    return sizeof(struct lora_adapter);
+}
+
 bool lora_rows_next(const struct model_config *config, const struct lora_shape *shape,
                     size_t max_bytes, struct lora_rows *rows) {
     int32_t most = (int32_t)(max_bytes / sizeof(struct fake_lora_row));

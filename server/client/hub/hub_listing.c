@@ -117,6 +117,8 @@ int hub_listing_parse(const char *json, size_t length, struct hub_listing *out, 
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
+#define ADAPTER_CONFIG "adapter_config.json"
+#define ADAPTER_NAME "adapter_model.safetensors"
 #define MAX_LISTED 12 /* names in a message */
 
 /* What models/config/model_folder.c, folder_head.c and models/tokenizer/tokenizer_json.c open. */
@@ -334,6 +336,20 @@ static int select_folder(const struct hub_listing *listing, struct hub_selection
     return add(out, single != NULL ? single : out->index, err);
 }
 
+/* A low-rank adapter's, of PEFT; NULL: the repository has none. */
+static const struct hub_file *find_adapter(const struct hub_listing *listing) {
+    return hub_listing_find(listing, ADAPTER_CONFIG) != NULL
+               ? hub_listing_find(listing, ADAPTER_NAME)
+               : NULL;
+}
+
+static int select_adapter(const struct hub_listing *listing, struct hub_selection *out,
+                          struct error *err) {
+    return add(out, hub_listing_find(listing, ADAPTER_CONFIG), err) != 0
+               ? -1
+               : add(out, find_adapter(listing), err);
+}
+
 static bool has_any(const struct hub_listing *listing, bool (*matches)(const char *name)) {
     for (size_t i = 0; i < listing->num_files; i++)
         if (matches(listing->files[i].name))
@@ -362,6 +378,8 @@ int hub_selection_make(const struct hub_listing *listing, const char *choice,
     *out = (struct hub_selection){0};
     if (has_folder && choice[0] == '\0')
         return select_folder(listing, out, err);
+    if (find_adapter(listing) != NULL && choice[0] == '\0')
+        return select_adapter(listing, out, err);
     if (choice[0] != '\0' || has_any(listing, hub_selection_is_gguf))
         return select_gguf(listing, choice, out, err);
     return refuse_repository(listing, err);

@@ -119,7 +119,7 @@ def test_metrics_and_memory(adapter_server):
     assert 'max_lora="4",running_lora_adapters="",waiting_lora_adapters=""' in info
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(complete, adapter_server, "one", i, n=8, max_tokens=200) for i in range(8)]
-        adapter_server.wait_for(lambda: 'running_lora_adapters="one"' in "".join(lines()))
+        adapter_server.wait_for(lambda _: 'running_lora_adapters="one"' in "".join(lines()))
         for call in calls:
             call.result()
     assert "adapters" in adapter_server.read_log()

@@ -17,7 +17,7 @@ import pytest
 from hub_server import Bytes, Content, Hub
 from hub_stage import NAME, TOKEN, blobs, folder_files, pulled, refused, wait_for_bytes
 from hub_stage import environment, home, hub, quire  # noqa: F401 (fixtures)
-from quire_server import BINARY, MODEL
+from quire_server import BINARY, MODEL, ROOT
 
 # --- What is fetched ---------------------------------------------------------------------------------------------------
 
@@ -41,6 +41,18 @@ def test_a_folder_of_shards(hub, quire):
     for name, content in shards.items():
         assert (path / name).read_bytes() == b"".join(map(bytes, content.pieces(0, content.size)))
     assert not (path / "consolidated.safetensors").exists()
+
+
+def test_an_adapter_of_a_hub_is_served(hub, quire, start_server, environment):
+    folder = ROOT / "tests/golden/adapters/llama-r8"
+    files = {name: (folder / name).read_bytes() for name in ("adapter_config.json", "adapter_model.safetensors")}
+    hub.add("org/adapter", {**files, "README.md": b"# hi", "training_args.bin": b"pickle"})
+    path = pulled(quire("pull", "org/adapter"))
+    assert sorted(entry.name for entry in path.iterdir()) == sorted(files)
+    server = start_server("--model", ROOT / "tests/golden/families/llama", "--lora-modules", "one=org/adapter",
+                          environment=environment)
+    answer = server.post("/v1/completions", {"model": "one", "prompt": "a", "max_tokens": 2})
+    assert answer.status_code == 200, answer.text
 
 
 def test_a_gguf_is_chosen(hub, quire):
