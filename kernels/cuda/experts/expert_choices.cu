@@ -257,10 +257,11 @@ cudaError_t launch_route(cudaStream_t stream, const struct route_args *args) {
 
 cudaError_t launch_choose_adapters(cudaStream_t stream, const int32_t *slots,
                                    const struct choose_adapters_args *args) {
-    const route_args a = {.choices = args->choices,
-                          .num_tokens = args->num_tokens,
-                          .num_chosen = 1,
-                          .num_own = args->num_slots};
+    route_args a = {};
+    a.choices = args->choices;
+    a.num_tokens = args->num_tokens;
+    a.num_chosen = 1;
+    a.num_own = args->num_slots;
     LAUNCH(adapter_kernel, (unsigned)((a.num_tokens + ROW_BLOCK - 1) / ROW_BLOCK), ROW_BLOCK, 0,
            stream, slots, a);
     order(stream, a);
