@@ -43,13 +43,6 @@ static struct bytes read_file(const char *path) {
     return bytes;
 }
 
-static void write_file(const char *path, struct bytes bytes) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes.data, 1, bytes.length, file), bytes.length);
-    fclose(file);
-}
-
 /* Replaces the first occurrence by a text of the same length. */
 static void replace(struct bytes bytes, const char *text, const char *by) {
     assert_int_equal(strlen(text), strlen(by));
@@ -124,7 +117,7 @@ static void test_changed_files(void **state) {
             replace(bytes, cases[i].text, cases[i].by);
         else
             memcpy((char *)memmem(bytes.data, bytes.length, cases[i].text, 13) + 8, "qwen2", 5);
-        write_file(temporary_file(folder, "a.gguf"), bytes);
+        temporary_write(folder, "a.gguf", bytes.data, bytes.length);
         assert_refused(temporary_file(folder, "a.gguf"), model, cases[i].said);
         free(bytes.data);
     }
@@ -140,7 +133,7 @@ static void test_cut_files(void **state) {
     struct bytes bytes = read_file(path);
     for (size_t length = bytes.length - 1; length > 100; length -= length / 7) {
         struct error err = {0};
-        write_file(temporary_file(folder, "a.gguf"), (struct bytes){bytes.data, length});
+        temporary_write(folder, "a.gguf", bytes.data, length);
         assert_int_equal(open_adapter(temporary_file(folder, "a.gguf"), model, &err), -1);
     }
     free(bytes.data);
@@ -171,10 +164,9 @@ static void write_folder(struct temporary_folder *folder, const char *name, cons
     char path[512];
     snprintf(path, sizeof(path), "%s/adapters/%s/adapter_model.safetensors", golden, name);
     struct bytes bytes = read_file(path);
-    write_file(temporary_file(folder, "adapter_model.safetensors"), bytes);
+    temporary_write(folder, "adapter_model.safetensors", bytes.data, bytes.length);
     free(bytes.data);
-    write_file(temporary_file(folder, "adapter_config.json"),
-               (struct bytes){(char *)settings, strlen(settings)});
+    temporary_write(folder, "adapter_config.json", settings, strlen(settings));
 }
 
 static void test_settings(void **state) {
@@ -226,10 +218,10 @@ static void test_numbers(void **state) {
     struct bytes bytes = read_file(path);
     const float large = 1e6F;
     memset(bytes.data + bytes.length - 4, 0xff, 4);
-    write_file(temporary_file(folder, "a.gguf"), bytes);
+    temporary_write(folder, "a.gguf", bytes.data, bytes.length);
     assert_refused(temporary_file(folder, "a.gguf"), model, "a number in it is not finite");
     memcpy(bytes.data + bytes.length - 4, &large, sizeof(large));
-    write_file(temporary_file(folder, "a.gguf"), bytes);
+    temporary_write(folder, "a.gguf", bytes.data, bytes.length);
     assert_refused(temporary_file(folder, "a.gguf"), model, "exceeds 65504");
     free(bytes.data);
     model_close(model);
