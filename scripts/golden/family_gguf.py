@@ -15,7 +15,7 @@ from gguf import GGMLQuantizationType as Type
 from make_golden import add_tokenizer, interleave
 
 ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-WRITES_HEAD_DIM = ("llama", "qwen3", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss", "glm4moe")
+WRITES_HEAD_DIM = ("llama", "qwen3", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss", "glm4moe", "dots1")
 WRITES_NO_ROPE = ("gemma", "gemma2")  # theta and dimensions are the architecture's
 LAYER_NORM = ("command-r",)
 
@@ -167,7 +167,7 @@ def add_experts(writer, config, architecture):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "shared_intermediate_size", 0):
         writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
-    if architecture in ("glm4moe", "deepseek2"):
+    if architecture in ("glm4moe", "dots1", "deepseek2"):
         if config.n_group is not None:
             writer.add_expert_group_count(config.n_group)
             writer.add_expert_group_used_count(config.topk_group)

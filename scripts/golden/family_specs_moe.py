@@ -1,7 +1,7 @@
 """The tiny models of tests/golden/families that are mixtures of experts (see family_specs.py)."""
 
 import torch
-from transformers import (DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, GptOssConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
+from transformers import (DeepseekV2Config, DeepseekV3Config, Dots1Config, Glm4MoeConfig, GptOssConfig, GraniteMoeConfig, GraniteMoeSharedConfig,
                           MixtralConfig, OlmoeConfig, PhimoeConfig, Qwen2MoeConfig, Qwen3MoeConfig)
 
 from family_specs import (COMMON, LONG_FACTORS, SHORT_FACTORS, Family, in_modules, in_weights, rope,
@@ -176,6 +176,19 @@ def glms():
                   "weights that do not sum to 1": with_config(norm_topk_prob=True)})
 
 
+def dots():
+    yield Family("dots1", Dots1Config(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        max_position_embeddings=512, rms_norm_eps=1e-6, n_shared_experts=2, moe_intermediate_size=32, n_routed_experts=8,
+        num_experts_per_tok=3, n_group=2, topk_group=1, first_k_dense_replace=1, routed_scaling_factor=2.5,
+        norm_topk_prob=True, sliding_window=None, max_window_layers=3, tie_word_embeddings=False,
+        rope_parameters=rope(1000000.0), **COMMON), "dots1", switches={
+            "sigmoid": with_weights(softmax_of_chosen), "selection bias": without_selection_bias,
+            "scale": with_config(routed_scaling_factor=1.0), "groups": with_config(n_group=1, topk_group=1),
+            "shared experts": zeroed("shared_experts.down_proj.weight"),
+            "weights that sum to 1": with_config(norm_topk_prob=False), **Q_AND_K_NORMS})
+
+
 def deepseeks():
     def yarn(mscale):
         return rope(10000.0, "yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, mscale=mscale,
@@ -213,5 +226,5 @@ def deepseeks():
 
 
 def moe_families():
-    for group in (mixtral, qwens, olmoe, granites, phis, gpt_oss, glms, deepseeks):
+    for group in (mixtral, qwens, olmoe, granites, phis, gpt_oss, glms, dots, deepseeks):
         yield from group()

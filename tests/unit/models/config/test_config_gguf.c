@@ -321,7 +321,7 @@ static void test_unknown_architectures(void **state) {
     static const char known[] =
         "(known: llama, qwen2, qwen3, phi3, gemma, gemma2, gemma3, granite, olmo2, "
         "smollm3, command-r, cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, phimoe, gpt-oss, "
-        "glm4moe, deepseek2)";
+        "glm4moe, dots1, deepseek2)";
     struct entry change = string("general.architecture", "mamba\n");
     assert_refused(&change, NULL, "'mamba?' is not supported");
     assert_refused(&change, NULL, known);
@@ -891,7 +891,7 @@ static void test_matrix(void **state) {
     static const char *const architectures[] = {
         "llama",   "qwen2",      "qwen3",   "phi3",      "gemma",   "gemma2",   "gemma3",
         "granite", "olmo2",      "smollm3", "command-r", "cohere2", "qwen2moe", "qwen3moe",
-        "olmoe",   "granitemoe", "phimoe",  "gpt-oss",   "glm4moe", "deepseek2"};
+        "olmoe",   "granitemoe", "phimoe",  "gpt-oss",   "glm4moe", "dots1",    "deepseek2"};
     static const char *const keys[] = {
         "llama.vocab_size",
         "llama.context_length",
