@@ -20,6 +20,7 @@
 #define COMBINE_PORTION_FLOATS 8192
 #define COMBINE_COLUMNS 64 /* that are summed at a time, in registers */
 #define PORTION_COLUMNS (GEMM_PORTION_PANELS * PANEL_COLUMNS)
+#define PORTION_PRODUCTS 65536 /* of a few microseconds, at least */
 #define PORTION_BYTES (GEMM_CHUNK_ROWS * PORTION_COLUMNS * sizeof(float))
 
 /* --- route --- */
@@ -294,7 +295,8 @@ static void multiply_groups(void *context, int64_t begin, int64_t end, int worke
     const struct experts_job *job = context;
     while (begin < end) {
         int64_t group = begin / job->num_panels, base = group * job->num_panels;
-        int64_t next = base + job->num_panels < end ? base + job->num_panels : end;
+        int64_t next =
+            min_int64(min_int64(base + job->num_panels, end), begin + GEMM_PORTION_PANELS);
         multiply_group(job, &job->groups[group], (int32_t)(begin - base), (int32_t)(next - base),
                        worker);
         begin = next;
@@ -337,6 +339,14 @@ static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *ne
     return is_shared ? min_int32(job->num_groups, 1) : *next - begin;
 }
 
+/* Panels that a thread takes at a time: the small products of an adapter are not worth waking
+ * another one. */
+static int64_t panels_of_portion(const struct experts_job *job, int32_t num_rows) {
+    int64_t of_panel =
+        (int64_t)PANEL_COLUMNS * job->matrix->cols * max_int32(1, num_rows / job->num_groups);
+    return max_int64(GEMM_PORTION_PANELS, PORTION_PRODUCTS / of_panel);
+}
+
 /* Fills in the rest of the job. */
 static void run_job(struct experts_job *job) {
     struct cpu_backend *b = job->backend;
@@ -347,12 +357,13 @@ static void run_job(struct experts_job *job) {
     for (int p = 0; p < matrix->num_packings; p++)
         job->packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
     cpu_gemm_expect_next(b, matrix, NULL, 0);
-    int32_t expert = 0, next = 0, num_rows;
+    int32_t expert = 0, begin = 0, next = 0, num_rows;
     while ((num_rows = plan_groups(job, &expert, &next)) > 0) {
         thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
                         pack_choices, job);
-        thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels, GEMM_PORTION_PANELS,
-                        multiply_groups, job);
+        thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels,
+                        panels_of_portion(job, next - begin), multiply_groups, job);
+        begin = next;
     }
 }
 
