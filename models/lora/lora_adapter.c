@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum projection_role roles[LORA_NUM_ROLES] = {PROJECTION_QKV, PROJECTION_ATTENTION_OUT,
-                                                           PROJECTION_GATE_UP, PROJECTION_DOWN};
-
 /* --- Sizes --- */
 
 int32_t lora_num_parts(const struct model_config *config, int32_t layer,
@@ -44,7 +41,7 @@ int32_t lora_inputs(const struct model_config *config, enum projection_role role
 
 static size_t role_index(enum projection_role role) {
     size_t i = 0;
-    while (roles[i] != role)
+    while (lora_roles[i] != role)
         i++;
     return i;
 }
@@ -81,7 +78,7 @@ static bool next_matrix(const struct model_config *config, struct lora_rows *row
             if (++rows->layer == config->num_layers)
                 return false;
         }
-        rows->role = roles[role];
+        rows->role = lora_roles[role];
     } while (lora_num_parts(config, rows->layer, rows->role) == 0);
     return true;
 }
@@ -168,11 +165,12 @@ int lora_set_digest(struct lora_adapter *adapter, struct error *err) {
     content_hash_add(hash, &adapter->shape.dtype, sizeof(adapter->shape.dtype));
     for (int32_t layer = 0; layer < adapter->config->num_layers; layer++)
         for (int r = 0; r < LORA_NUM_ROLES; r++)
-            for (int32_t p = 0; p < lora_num_parts(adapter->config, layer, roles[r]); p++) {
-                const struct lora_matrices *m = lora_matrices_at(adapter, layer, roles[r], p);
+            for (int32_t p = 0; p < lora_num_parts(adapter->config, layer, lora_roles[r]); p++) {
+                const struct lora_matrices *m = lora_matrices_at(adapter, layer, lora_roles[r], p);
                 const size_t rank = (size_t)m->rank;
-                const size_t inputs = (size_t)lora_inputs(adapter->config, roles[r]);
-                const size_t outputs = (size_t)lora_part_rows(adapter->config, layer, roles[r], p);
+                const size_t inputs = (size_t)lora_inputs(adapter->config, lora_roles[r]);
+                const size_t outputs =
+                    (size_t)lora_part_rows(adapter->config, layer, lora_roles[r], p);
                 content_hash_add(hash, &m->rank, sizeof(m->rank));
                 if (rank == 0)
                     continue;

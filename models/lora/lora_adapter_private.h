@@ -6,6 +6,10 @@
 
 #define LORA_NUM_ROLES 4
 
+/* The projections that adapters can have. */
+static const enum projection_role lora_roles[LORA_NUM_ROLES] = {
+    PROJECTION_QKV, PROJECTION_ATTENTION_OUT, PROJECTION_GATE_UP, PROJECTION_DOWN};
+
 /* Of one part of a projection, in the dtype of the slots. */
 struct lora_matrices {
     int32_t rank; /* 0: not adapted */

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum projection_role roles[LORA_NUM_ROLES] = {PROJECTION_QKV, PROJECTION_ATTENTION_OUT,
-                                                           PROJECTION_GATE_UP, PROJECTION_DOWN};
-
 struct lora_slots {
     struct backend *backend;
     const struct model_config *config;
@@ -78,10 +75,10 @@ size_t lora_slots_needed(const struct model_config *config, const struct model_s
     held = held == DTYPE_NONE ? shape->dtype : held;
     for (int32_t i = 0; i < shard->num_layers; i++)
         for (int r = 0; r < LORA_NUM_ROLES; r++)
-            if (!checked_add(
-                    bytes,
-                    projection_bytes(config, shard, shape, held, shard->first_layer + i, roles[r]),
-                    &bytes))
+            if (!checked_add(bytes,
+                             projection_bytes(config, shard, shape, held, shard->first_layer + i,
+                                              lora_roles[r]),
+                             &bytes))
                 return SIZE_MAX;
     return bytes;
 }
@@ -138,7 +135,7 @@ int lora_slots_create(struct backend *backend, const struct model_config *config
         backend->activation_dtype == DTYPE_F32 ? DTYPE_NONE : backend->activation_dtype);
     for (size_t i = 0; i < count; i++)
         if (create_projection(slots, shard->first_layer + (int32_t)(i / LORA_NUM_ROLES),
-                              roles[i % LORA_NUM_ROLES], &slots->projections[i], err) != 0) {
+                              lora_roles[i % LORA_NUM_ROLES], &slots->projections[i], err) != 0) {
             lora_slots_destroy(slots);
             return -1;
         }
@@ -173,7 +170,7 @@ const struct lora_shape *lora_slots_shape(const struct lora_slots *slots) {
 const struct lora_projection *lora_slots_find(const struct lora_slots *slots, int32_t layer,
                                               enum projection_role role) {
     for (int r = 0; r < LORA_NUM_ROLES; r++)
-        if (roles[r] == role) {
+        if (lora_roles[r] == role) {
             const struct lora_projection *found =
                 &slots->projections[(layer - slots->shard->first_layer) * LORA_NUM_ROLES + r];
             return found->num_parts > 0 ? found : NULL;
