@@ -29,6 +29,7 @@
 
 #define UNIT 32 /* codes that are read at a time */
 #define FP8_BLOCK 128
+#define TOGETHER 8 /* rows: those that share AWQ's words */
 
 /* Which tensor is which; only GPTQ and packed weights have an order of columns. */
 enum { CODES, SCALES, ZEROS, ORDER };
@@ -126,8 +127,11 @@ static uint32_t awq_code(const struct tensor_source *source, const uint8_t *raw,
 
 static void awq_codes(const struct tensor_source *source, const uint8_t *raw, int32_t row,
                       int32_t col, uint8_t *out) {
+    const size_t words = (size_t)(source->rows / 8);
+    const int shift = 4 * awq_places[row % 8];
+    raw += 4 * ((size_t)col * words + (size_t)(row / 8));
     for (int32_t i = 0; i < UNIT; i++)
-        out[i] = (uint8_t)awq_code(source, raw, col + i, row);
+        out[i] = (uint8_t)(word_at(raw, (size_t)i * words) >> shift & 15);
 }
 
 static int32_t awq_zero(const struct tensor_source *source, const uint8_t *raw, int32_t row,
@@ -263,19 +267,34 @@ static const char *write_floats(const struct tensor_source *source, const uint8_
     return NULL;
 }
 
+/* At most TOGETHER rows, block by block: where rows share words, these are still in the cache. */
+static const char *write_rows(const struct tensor_source *source, const uint8_t *const raw[],
+                              const struct integer_form *form, int32_t first_row, int32_t num_rows,
+                              uint8_t *out) {
+    size_t row_bytes = dtype_row_bytes(source->dtype, (size_t)source->cols);
+    int32_t elements = dtype_block_elements(source->dtype);
+    uint8_t *dst[TOGETHER];
+    const char *wrong = NULL;
+    for (int32_t i = 0; i < num_rows; i++)
+        dst[i] = out + (size_t)i * row_bytes;
+    for (int32_t col = 0; col < source->cols; col += elements)
+        for (int32_t i = 0; i < num_rows && wrong == NULL; i++)
+            wrong = write_block(source, raw, form, first_row + i, col, &dst[i]);
+    return wrong;
+}
+
 static const char *assemble_integers(const struct tensor_source *source, const uint8_t *const raw[],
                                      int32_t first_row, int32_t num_rows,
                                      const struct integer_form *form, void *out) {
     const char *wrong = has_tensor(source, ORDER) ? check_order(source, raw) : NULL;
     size_t row_bytes = dtype_row_bytes(source->dtype, (size_t)source->cols);
-    int32_t elements = dtype_block_elements(source->dtype);
     bool is_ordered = !dtype_is_quantised(source->dtype);
-    for (int32_t i = 0; i < num_rows && wrong == NULL; i++) {
+    int32_t step = is_ordered ? 1 : TOGETHER;
+    for (int32_t i = 0; i < num_rows && wrong == NULL; i += step) {
         uint8_t *dst = (uint8_t *)out + (size_t)i * row_bytes;
-        if (is_ordered)
-            wrong = write_floats(source, raw, form, first_row + i, dst);
-        for (int32_t col = 0; col < source->cols && wrong == NULL && !is_ordered; col += elements)
-            wrong = write_block(source, raw, form, first_row + i, col, &dst);
+        wrong = is_ordered ? write_floats(source, raw, form, first_row + i, dst)
+                           : write_rows(source, raw, form, first_row + i,
+                                        min_int32(TOGETHER, num_rows - i), dst);
     }
     return wrong;
 }
