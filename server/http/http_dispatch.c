@@ -59,6 +59,10 @@ int http_dispatch_start(struct connection *connection) {
     task->connection = connection;
     task->route = exchange->route;
     task->context = key_models_context(exchange->key, connection->server->context, &task->models);
+    if (key_models_keep(&task->models) != 0) {
+        free(task);
+        return -1;
+    }
     task->body = exchange->body;
     task->out.max_length = MAX_ANSWER_BYTES;
     task->memory = &connection->server->memory;
@@ -80,6 +84,7 @@ static void destroy_task(struct http_task *task) {
     byte_buffer_finish(&task->out);
     byte_buffer_finish(&task->ignored);
     api_call_destroy(task->call);
+    key_models_finish(&task->models);
     free(task);
 }
 

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "server/api/call/served_adapters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,9 +225,44 @@ const struct api_context *key_models_context(const struct api_key *key,
     return &models->context;
 }
 
+int key_models_keep(struct key_models *models) {
+    char *const *names = models->context.allowed_names;
+    const size_t count = (size_t)models->context.num_allowed_names;
+    size_t bytes = count * sizeof(*names);
+    if (names == NULL)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(names[i]) + 1;
+    models->kept = malloc(bytes);
+    if (models->kept == NULL)
+        return -1;
+    char *to = (char *)(models->kept + count);
+    for (size_t i = 0; i < count; i++) {
+        models->kept[i] = to;
+        to = stpcpy(to, names[i]) + 1;
+    }
+    models->context.allowed_names = models->kept;
+    return 0;
+}
+
+void key_models_finish(struct key_models *models) {
+    free(models->kept);
+    models->kept = NULL;
+}
+
+static bool is_adapter(const struct api_context *context, const char *name) {
+    struct adapter *adapter =
+        context->adapters != NULL ? served_adapters_find(context->adapters, name) : NULL;
+    adapter_unref(adapter);
+    return adapter != NULL;
+}
+
 bool key_models_any(const struct api_key *key, const struct api_context *context) {
     for (int i = 0; key != NULL && i < context->num_model_names; i++)
         if (allows(key, context->model_names[i]))
+            return true;
+    for (int i = 0; key != NULL && i < key->entry.num_models; i++)
+        if (is_adapter(context, key->entry.models[i]))
             return true;
     return key == NULL;
 }

@@ -75,15 +75,19 @@ int api_keys_count(const struct api_keys *keys);
 struct key_models {
     struct api_context context;
     char *names[OPTIONS_MAX_LIST];
+    char **kept; /* see key_models_keep; NULL: nothing */
 };
 
 /* Returns the context itself if there is no key, otherwise a copy in *models with the key's tenant
- * and the names that it may use, possibly none. The copy points to what the context points to, but
- * not into the key. */
+ * and the names that it may use, possibly none. The copy points to what the context points to, and
+ * to the names in the key, which a new file may replace. */
 const struct api_context *key_models_context(const struct api_key *key,
                                              const struct api_context *context,
                                              struct key_models *models);
-/* Returns whether the key may use any model. */
+/* Copies the names in the key, for another thread. Returns -1 when memory is short. */
+int key_models_keep(struct key_models *models);
+void key_models_finish(struct key_models *models); /* accepts zeroed ones */
+/* Returns whether the key may use any model or adapter. */
 bool key_models_any(const struct api_key *key, const struct api_context *context);
 
 /* --- Limits --- */

@@ -55,6 +55,9 @@ int api_context_check_model(const struct api_context *context, const char *name,
 int api_context_set_model(const struct api_context *context, const char *name,
                           struct request *request, struct api_error *err) {
     struct adapter *adapter = NULL;
+    if (name == NULL && context->num_model_names == 0)
+        return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                             "this API key may use adapters alone: name one as the model");
     if (name != NULL && find(context, name, &adapter, err) != 0)
         return -1;
     if (adapter != NULL)

@@ -174,7 +174,7 @@ def test_wrong_adapters(adapter_server, folder, tmp_path):
 
 
 def test_who_may(start_server, folder, tmp_path):
-    keys = write_keys(tmp_path / "keys.yaml", a=", admin: true", b=f", models: [{NAME}, two]")
+    keys = write_keys(tmp_path / "keys.yaml", a=", admin: true", b=f", models: [{NAME}, two]", c=", models: [three]", d=", models: [four]")
     server = start_server("--model", BASE, "--api-key-file", keys, "--enable-admin", "--lora-dir", folder, *modules(folder))
     some = {"Authorization": "Bearer " + "b" * 16}
     ids = [model["id"] for model in httpx.get(server.url + "/v1/models", headers=some).json()["data"]]
@@ -182,6 +182,14 @@ def test_who_may(start_server, folder, tmp_path):
     for name, status in (("two", 200), ("one", 404), (NAME, 200)):
         answer = httpx.post(server.url + "/v1/completions", headers=some, json={"model": name, "prompt": "a", "max_tokens": 1})
         assert answer.status_code == status, answer.text
+    alone = {"Authorization": "Bearer " + "c" * 16}
+    for body, status in (({"model": "three"}, 200), ({"model": NAME}, 404), ({"model": "one"}, 404), ({}, 404)):
+        answer = httpx.post(server.url + "/v1/completions", headers=alone, json={**body, "prompt": "a", "max_tokens": 1})
+        assert answer.status_code == status, answer.text
+    assert [model["id"] for model in httpx.get(server.url + "/v1/models", headers=alone).json()["data"]] == ["three"]
+    none = {"Authorization": "Bearer " + "d" * 16}
+    answer = httpx.post(server.url + "/v1/completions", headers=none, json={"model": "four", "prompt": "a"})
+    assert answer.status_code == 404 and "none of the models" in answer.text
     for path in ("load", "unload"):
         answer = httpx.post(f"{server.url}/v1/{path}_lora_adapter", headers=some, json={"lora_name": "two", "lora_path": "one"})
         assert answer.status_code == 403
