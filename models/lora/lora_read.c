@@ -56,6 +56,27 @@ static bool split_name(enum tensor_naming naming, struct text name, struct text 
     return false;
 }
 
+static bool starts_with(struct text text, const char *start) {
+    return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
+}
+
+/* Whether the words before "layers." are those of a language model: other parts of a model, as an
+ * image encoder, have layers too. */
+static bool is_of_language_model(enum tensor_naming naming, struct text words) {
+    static const char *const known[] = {"base_model.", "model.", "language_model."};
+    const size_t num_known = naming == TENSOR_NAMING_HF ? sizeof(known) / sizeof(known[0]) : 0;
+    while (words.length > 0) {
+        size_t i = 0;
+        while (i < num_known && !starts_with(words, known[i]))
+            i++;
+        if (i == num_known)
+            return false;
+        words.data += strlen(known[i]);
+        words.length -= strlen(known[i]);
+    }
+    return true;
+}
+
 /* Of "...layers.3.self_attn.q_proj" or "blk.3.attn_q": the layer and the module in it. */
 static bool split_stem(enum tensor_naming naming, struct text stem, int32_t *out_layer,
                        struct text *out_module) {
@@ -70,7 +91,8 @@ static bool split_stem(enum tensor_naming naming, struct text stem, int32_t *out
              at < stem.length && stem.data[at] >= '0' && stem.data[at] <= '9' && layer < INT16_MAX;
              at++)
             layer = layer * 10 + (stem.data[at] - '0');
-        if (at == i + length || at + 1 >= stem.length || stem.data[at] != '.')
+        if (at == i + length || at + 1 >= stem.length || stem.data[at] != '.' ||
+            !is_of_language_model(naming, (struct text){stem.data, i}))
             return false;
         *out_layer = (int32_t)layer;
         *out_module = (struct text){stem.data + at + 1, stem.length - at - 1};
@@ -184,20 +206,29 @@ static float *read_floats(const struct reader *r, const struct tensor_info *tens
     return NULL;
 }
 
+static bool is_infinite(enum dtype dtype, const void *values, size_t i) {
+    if (dtype == DTYPE_F32)
+        return isinf(((const float *)values)[i]);
+    const uint16_t infinity = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+    return (((const uint16_t *)values)[i] & 0x7fff) == infinity;
+}
+
 /* As the slots hold them; the caller frees. */
 static void *convert(const struct reader *r, const struct tensor_info *tensor, const float *values,
                      size_t count) {
     enum dtype dtype = r->adapter->shape.dtype;
     size_t bytes = dtype_row_bytes(dtype, count);
-    uint16_t *out = malloc(bytes);
+    void *out = malloc(bytes);
     if (out == NULL) {
         error_set(r->err, ERROR_MEMORY, "no memory for an adapter");
         return NULL;
     }
     dtype_from_f32(dtype, values, out, count);
-    for (size_t i = 0; dtype == DTYPE_F16 && i < count; i++)
-        if ((out[i] & 0x7fff) == 0x7c00) {
-            refuse(r, tensor, "a number exceeds 65504, the largest of f16 (--lora-dtype)");
+    for (size_t i = 0; i < count; i++)
+        if (is_infinite(dtype, out, i)) {
+            refuse(r, tensor,
+                   dtype == DTYPE_F16 ? "a number exceeds 65504, the largest of f16 (--lora-dtype)"
+                                      : "a number is too large once it is scaled");
             free(out);
             return NULL;
         }

@@ -61,11 +61,16 @@ static struct model *open_model(const char *name) {
     return model;
 }
 
-static int open_adapter(const char *path, const struct model *model, struct error *err) {
+static int open_adapter_as(const char *path, const struct model *model, const struct lora_shape *as,
+                           struct error *err) {
     struct lora_adapter *adapter = NULL;
-    int status = lora_adapter_open(path, model, &shape, &adapter, err);
+    int status = lora_adapter_open(path, model, as, &adapter, err);
     lora_adapter_close(adapter);
     return status;
+}
+
+static int open_adapter(const char *path, const struct model *model, struct error *err) {
+    return open_adapter_as(path, model, &shape, err);
 }
 
 static void assert_refused(const char *path, const struct model *model, const char *said) {
@@ -187,6 +192,18 @@ static void test_settings(void **state) {
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"modules_to_save\":[\"lm_head\"]}",
          "modules_to_save"},
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"alpha_pattern\":{\"q\":1}}", "alpha_pattern"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"modules_to_save\":\"lm_head\"}",
+         "modules_to_save: is not supported"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"alora_invocation_tokens\":[1,2]}",
+         "alora_invocation_tokens: is not supported"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"kasa_config\":{\"beta\":1}}",
+         "kasa_config: is not supported"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"init_lora_weights\":\"pissa_niter_4\"}",
+         "init_lora_weights: 'pissa_niter_4' changes the base model, which is not supported"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"init_lora_weights\":\"OLoRA\"}",
+         "init_lora_weights: 'OLoRA' changes the base model"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"init_lora_weights\":\"loftq\"}",
+         "init_lora_weights: 'loftq' changes the base model"},
     };
     struct temporary_folder *folder = *state;
     struct model *model = open_model("llama/");
@@ -195,9 +212,43 @@ static void test_settings(void **state) {
         write_folder(folder, "llama-r8", cases[i].settings);
         assert_refused(folder->path, model, cases[i].said);
     }
-    write_folder(folder, "llama-r8",
-                 "{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"rank_pattern\":{}}");
-    assert_int_equal(open_adapter(folder->path, model, &err), 0);
+    static const char *const allowed[] = {
+        "{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"rank_pattern\":{}}",
+        "{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"init_lora_weights\":\"gaussian\"}",
+        "{\"peft_type\":\"LORA\",\"lora_alpha\":8,\"init_lora_weights\":true,"
+        "\"modules_to_save\":null,\"alpha_pattern\":{},\"use_bdlora\":false}",
+    };
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
+        write_folder(folder, "llama-r8", allowed[i]);
+        if (open_adapter(folder->path, model, &err) != 0)
+            fail_msg("%s", err.message);
+    }
+    model_close(model);
+}
+
+/* Layers of another part of a model, as an image encoder's, are not the language model's. */
+static void test_layers_of_other_parts(void **state) {
+    struct temporary_folder *folder = *state;
+    struct model *model = open_model("llama/");
+    char path[512];
+    const char *settings = "{\"peft_type\":\"LORA\",\"lora_alpha\":8}";
+    write_folder(folder, "llama-r8", settings);
+    snprintf(path, sizeof(path), "%s", temporary_file(folder, "adapter_model.safetensors"));
+    struct bytes bytes = read_file(path);
+    while (memmem(bytes.data, bytes.length, "model.layers.", 13) != NULL)
+        replace(bytes, "model.layers.", "tower.layers.");
+    temporary_write(folder, "adapter_model.safetensors", bytes.data, bytes.length);
+    assert_refused(folder->path, model, "is not supported (supported:");
+    free(bytes.data);
+    model_close(model);
+
+    model = open_model("llama.gguf");
+    snprintf(path, sizeof(path), "%s/adapters/llama-r8.gguf", golden);
+    bytes = read_file(path);
+    replace(bytes, "blk.0.attn_output.weight.lora_a", "a.bb.blk.0.attn_q.weight.lora_a");
+    temporary_write(folder, "a.gguf", bytes.data, bytes.length);
+    assert_refused(temporary_file(folder, "a.gguf"), model, "is not supported (supported:");
+    free(bytes.data);
     model_close(model);
 }
 
@@ -223,6 +274,17 @@ static void test_numbers(void **state) {
     memcpy(bytes.data + bytes.length - 4, &large, sizeof(large));
     temporary_write(folder, "a.gguf", bytes.data, bytes.length);
     assert_refused(temporary_file(folder, "a.gguf"), model, "exceeds 65504");
+    const float largest = 3e38F; /* finite, but not times alpha / rank = 2 */
+    static const enum dtype wide[] = {DTYPE_BF16, DTYPE_F32};
+    memcpy(bytes.data + bytes.length - 4, &largest, sizeof(largest));
+    temporary_write(folder, "a.gguf", bytes.data, bytes.length);
+    for (int i = 0; i < 2; i++) {
+        struct lora_shape as = shape;
+        struct error err = {0};
+        as.dtype = wide[i];
+        assert_int_equal(open_adapter_as(temporary_file(folder, "a.gguf"), model, &as, &err), -1);
+        assert_non_null(strstr(err.message, "is too large once it is scaled"));
+    }
     free(bytes.data);
     model_close(model);
 }
@@ -275,6 +337,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(test_cut_files, make_folder, remove_folder),
         cmocka_unit_test(test_another_base),
         cmocka_unit_test_setup_teardown(test_settings, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_layers_of_other_parts, make_folder, remove_folder),
         cmocka_unit_test(test_ranks_beyond_the_slots),
         cmocka_unit_test_setup_teardown(test_numbers, make_folder, remove_folder),
         cmocka_unit_test(test_rows),
