@@ -14,6 +14,10 @@
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
+ *   adapters            a number: every decode step is also done with that many low-rank adapters
+ *                       of random numbers, in turn, on all projections ("decode-adapters"), right
+ *                       after the one without, with the same numbers of sequences and contexts
+ *   adapter-rank        of them; default: 16
  *   replay              1: decode steps are recorded, as the server's are, and replayed; a device
  *                       that does not record runs them op by op. 2: all op by op, then decodes so
  *
@@ -57,6 +61,9 @@ struct model_bench {
     struct model_shard shard;
     struct weights *weights;
     struct serving_limits limits;
+    struct lora_shape lora_shape;
+    struct lora_slots *lora; /* NULL: none */
+    int32_t *adapter_slots;  /* of a step's sequences */
     struct llama *llama;
     struct kv_cache cache;
     struct batch batch;
@@ -132,11 +139,55 @@ static void load_weights(struct model_bench *m, const char *kv_type) {
     device_bench_wait(&m->bench);
 }
 
+/* Random numbers in every slot. */
+static void fill_adapters(struct model_bench *m) {
+    const struct model_config *config = &m->model->config;
+    struct lora_rows rows = {0};
+    struct error err = {0};
+    while (lora_rows_next(config, &m->lora_shape, 1 << 16, &rows)) {
+        size_t bytes = lora_rows_bytes(config, &m->lora_shape, &rows);
+        size_t count = bytes / dtype_row_bytes(m->lora_shape.dtype, 1);
+        float *values = malloc(count * sizeof(*values));
+        void *data = malloc(bytes);
+        if (values == NULL || data == NULL)
+            device_bench_fail("no memory for adapters");
+        for (int32_t slot = 0; slot < m->lora_shape.num_slots; slot++) {
+            for (size_t i = 0; i < count; i++)
+                values[i] = 0.02F * ((float)rand() / (float)RAND_MAX - 0.5F);
+            dtype_from_f32(m->lora_shape.dtype, values, data, count);
+            if (lora_slots_write(m->lora, slot, &rows, data, &err) != 0)
+                device_bench_fail("%s", err.message);
+            device_bench_wait(&m->bench);
+        }
+        free(values);
+        free(data);
+    }
+}
+
+static void create_adapters(struct model_bench *m, const struct bench_model_settings *s) {
+    struct error err = {0};
+    enum dtype dtype = m->bench.backend->activation_dtype;
+    if (s->adapters == 0)
+        return;
+    m->lora_shape = (struct lora_shape){.num_slots = (int32_t)s->adapters,
+                                        .max_rank = (int32_t)s->adapter_rank,
+                                        .dtype = dtype == DTYPE_F32 ? DTYPE_F16 : dtype};
+    m->adapter_slots = calloc((size_t)m->limits.max_num_seqs, sizeof(*m->adapter_slots));
+    if (m->adapter_slots == NULL)
+        device_bench_fail("no memory for adapters");
+    for (int32_t i = 0; i < m->limits.max_num_seqs; i++)
+        m->adapter_slots[i] = i % m->lora_shape.num_slots;
+    if (lora_slots_create(m->bench.backend, &m->model->config, &m->shard, &m->lora_shape, &m->lora,
+                          &err) != 0)
+        device_bench_fail("%s", err.message);
+    fill_adapters(m);
+}
+
 static void create_llama(struct model_bench *m) {
     struct error err = {0};
     struct backend *b = m->bench.backend;
     const struct recording_ops *ops = b->ops->recording;
-    if (llama_create(b, &m->model->config, &m->shard, m->weights, NULL, &m->limits, &m->llama,
+    if (llama_create(b, &m->model->config, &m->shard, m->weights, m->lora, &m->limits, &m->llama,
                      &err) != 0 ||
         (ops != NULL &&
          (ops->mark_create(b, &m->begin, &err) != 0 || ops->mark_create(b, &m->end, &err) != 0)))
@@ -151,6 +202,8 @@ static void close_model(struct model_bench *m) {
     }
     b->ops->buffer_free(b, &m->cache.buffer);
     llama_destroy(m->llama);
+    lora_slots_destroy(m->lora);
+    free(m->adapter_slots);
     weights_free(b, m->weights);
     device_bench_close(&m->bench);
     model_close(m->model);
@@ -226,12 +279,14 @@ static double median(double *values, int64_t count) {
     return values[kept / 2];
 }
 
-static void measure(struct model_bench *m, const char *op, const struct bench_model_step *step) {
+static void measure_with(struct model_bench *m, const char *op, const struct bench_model_step *step,
+                         bool with_adapters) {
     if (bench_model_steps_blocks(step) > m->cache.num_blocks)
         return;
     const struct device_bench_job job = {.context = m, .call = call_step};
     char shape[64], more[128];
     begin_step(m, step);
+    m->batch.inputs.adapter_slots = with_adapters ? m->adapter_slots : NULL;
     if (m->is_tuning) {
         call_step(m, 0);
         end_step(m);
@@ -251,6 +306,16 @@ static void measure(struct model_bench *m, const char *op, const struct bench_mo
                  median(m->times.enqueue, m->times.num_steps));
     device_bench_print(op, shape, time, count_work(m, step), more);
     end_step(m);
+}
+
+static void measure(struct model_bench *m, const char *op, const struct bench_model_step *step) {
+    measure_with(m, op, step, false);
+}
+
+static void measure_decode(struct model_bench *m, const struct bench_model_step *step) {
+    measure(m, "decode", step);
+    if (m->lora != NULL)
+        measure_with(m, "decode-adapters", step, true);
 }
 
 /* --- The program --- */
@@ -281,6 +346,7 @@ static void start(struct model_bench *m, int argc, char **argv,
     load_weights(m, s->kv_type);
     at[2] = now_us();
     open_cache(m, s->kv_type, (size_t)s->pool_mib << 20);
+    create_adapters(m, s);
     at[3] = now_us();
     create_llama(m);
     begin_tuning(m);
@@ -308,11 +374,10 @@ static void measure_decodes(struct model_bench *m, const struct bench_model_sett
     for (int i = 0; i < s->num_samplings; i++)
         for (int b = 0; b < s->batches.num_values; b++)
             for (int c = 0; c < s->contexts.num_values; c++)
-                measure(m, "decode",
-                        &(struct bench_model_step){.num_seqs = s->batches.values[b],
-                                                   .query = 1,
-                                                   .context = s->contexts.values[c],
-                                                   .sampling = s->samplings[i]});
+                measure_decode(m, &(struct bench_model_step){.num_seqs = s->batches.values[b],
+                                                             .query = 1,
+                                                             .context = s->contexts.values[c],
+                                                             .sampling = s->samplings[i]});
 }
 
 static void measure_all(struct model_bench *m, const struct bench_model_settings *s) {

@@ -1,5 +1,6 @@
 #include "scripts/bench/bench_model_settings.h"
 
+#include "models/lora/lora_adapter.h"
 #include "tests/kernels/device_bench.h"
 
 #include <stdlib.h>
@@ -55,10 +56,14 @@ static void read_setting(struct bench_model_settings *s, const char *name, const
     const struct {
         const char *name;
         int64_t *value, most;
-    } numbers[] = {
-        {"mixed-seqs", &s->mixed_seqs, 1 << 20},     {"mixed-context", &s->mixed_context, 1 << 20},
-        {"pool-mib", &s->pool_mib, 1 << 24},         {"batch-us", &s->batch_us, 1 << 30},
-        {"batch-invariant", &s->batch_invariant, 1}, {"replay", &s->replay, BENCH_MODEL_BOTH}};
+    } numbers[] = {{"mixed-seqs", &s->mixed_seqs, 1 << 20},
+                   {"mixed-context", &s->mixed_context, 1 << 20},
+                   {"pool-mib", &s->pool_mib, 1 << 24},
+                   {"batch-us", &s->batch_us, 1 << 30},
+                   {"batch-invariant", &s->batch_invariant, 1},
+                   {"replay", &s->replay, BENCH_MODEL_BOTH},
+                   {"adapters", &s->adapters, LORA_MAX_SLOTS},
+                   {"adapter-rank", &s->adapter_rank, LORA_MAX_RANK}};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         if (strcmp(name, lists[i].name) == 0) {
             read_list(name, text, lists[i].list);
@@ -80,13 +85,19 @@ static void read_setting(struct bench_model_settings *s, const char *name, const
 }
 
 void bench_model_settings_read(struct bench_model_settings *s, int argc, char **argv) {
-    *s = (struct bench_model_settings){
-        .pool_mib = 64, .batch_us = 100000, .mixed_seqs = 63, .mixed_context = 1024};
+    *s = (struct bench_model_settings){.pool_mib = 64,
+                                       .batch_us = 100000,
+                                       .mixed_seqs = 63,
+                                       .mixed_context = 1024,
+                                       .adapter_rank = 16};
     s->samplings[s->num_samplings++] = SAMPLING_GREEDY;
     if (argc < 4 || argc % 2 != 0)
         device_bench_fail("usage: %s DEVICE bf16|f16 MODEL [OPTION VALUE]...", argv[0]);
     for (int i = 4; i + 1 < argc; i += 2)
         read_setting(s, argv[i], argv[i + 1]);
+    if (s->adapter_rank == 0 || s->adapter_rank % LORA_RANK_STEP != 0)
+        device_bench_fail("adapter-rank: %lld (allowed: multiples of %d to %d)",
+                          (long long)s->adapter_rank, LORA_RANK_STEP, LORA_MAX_RANK);
     if (s->mixed_seqs == 0 || s->mixed_context == 0)
         device_bench_fail("mixed-seqs, mixed-context: 0");
     if (s->mixed.num_values == 0)

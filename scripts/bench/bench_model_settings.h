@@ -21,8 +21,9 @@ struct bench_model_settings {
     int num_samplings;
     enum bench_model_sampling samplings[NUM_SAMPLINGS];
     int64_t pool_mib, batch_us, batch_invariant, replay;
-    const char *kv_type; /* NULL: as the activations */
-    const char *isa;     /* NULL: what is fastest */
+    int64_t adapters, adapter_rank; /* 0: none */
+    const char *kv_type;            /* NULL: as the activations */
+    const char *isa;                /* NULL: what is fastest */
 };
 
 /* Reads the program's arguments from the fourth on; ends it where they are wrong. */
