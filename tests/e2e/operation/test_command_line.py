@@ -133,11 +133,11 @@ def test_a_llama_server_line_needs_one_correction():
 
 def test_every_mistake_at_once(tmp_path):
     (tmp_path / "quire.yaml").write_text("prot: 1\n")
-    result = run("serve", MODEL, "--port", "x", "--frobnicate", "--lora-modules", "a=b", "--config", tmp_path / "quire.yaml")
+    result = run("serve", MODEL, "--port", "x", "--frobnicate", "--spec-type", "ngram", "--config", tmp_path / "quire.yaml")
     assert result.returncode == 78
     lines = result.stderr.splitlines()
     assert len(lines) == 4
-    for line, piece in zip(lines, ('port "x"', "unknown option --frobnicate", "--lora-modules", "quire.yaml line 1")):
+    for line, piece in zip(lines, ('port "x"', "unknown option --frobnicate", "--spec-type", "quire.yaml line 1")):
         assert piece in line
 
 
