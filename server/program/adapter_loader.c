@@ -259,7 +259,7 @@ static int check_load(struct adapter_loader *loader, const char *name, bool repl
                            "%d adapters are loaded, as many as --max-loras allows; unload one",
                            count);
     if (engine_get_rest(loader->engine).rest != ENGINE_AWAKE)
-        return api_error_set(err, 503, "server_error", "server_asleep", NULL,
+        return api_error_set(err, 503, "server_error", "sleeping", NULL,
                              "the server sleeps; wake it up first");
     return 0;
 }

@@ -2,8 +2,8 @@
 what of a text is replaced, and what cannot run here.
 
 An info string is a language and a kind: ```sh, ```sh serve, ```python langchain, ```yaml quire.yaml. A ```text block is the
-output of the sh or python block before it, "..." in it stands for any text. Blocks of a page run in order, in one folder, and
-a file named by a kind (quire.yaml, keys.yaml) lies in that folder from its block on."""
+output of the sh or python block before it, "..." in it stands for any text; ```text prompt is what a model reads. Blocks of a
+page run in order, in one folder, and a file named by a kind (quire.yaml, keys.yaml) lies in that folder from its block on."""
 
 import re
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ NOT_RUN = {
     "container": "there is no container engine in the tests; scripts/package/check_container does what the Containerfile says",
     "cluster": "there is no Kubernetes cluster in the tests",
     "gpu": "needs an NVIDIA GPU",
+    "files": "needs files of models that the tests do not fetch; test_adapters.py and test_classifiers.py in tests/e2e/api do the same",
     "machines": "needs Open MPI on several machines; tests/e2e/device/test_mpirun.py runs the same on one",
     "program": "starts a program that is not among those installed for the tests",
     "sdk": "needs a package of npm, which the tests do not install",
@@ -63,12 +64,12 @@ def read_blocks(page):
 def join_outputs(blocks):
     joined = []
     for block in blocks:
-        if block.language != "text":
+        if block.language != "text" or block.kind == "prompt":
             joined.append(block)
             continue
         before = joined[-1] if joined else None
         assert before and before.language in ("sh", "python", "js") and before.output is None, \
-            f"{block.name}: a text block stands behind the block whose output it is"
+            f"{block.name}: a text block follows the block whose output it is"
         before.output = block.text
     return joined
 

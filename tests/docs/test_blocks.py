@@ -33,7 +33,7 @@ def named(language, *kinds, but=()):
 KNOWN = {
     "sh": {"", "serve", *NOT_RUN}, "python": {"", *CLIENTS}, "js": {"", "sdk"},
     "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "json": {"program"}, "toml": {"program"}, "nginx": {""},  # by test_nginx.py
-    "ini": {"systemd"},
+    "ini": {"systemd"}, "text": {"prompt"},
 }
 
 
