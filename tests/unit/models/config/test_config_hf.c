@@ -461,7 +461,7 @@ static void test_architectures(void **state) {
     static const char known[] =
         "(known model types: mistral, ministral, llama, qwen2, qwen3, phi3, gemma, gemma2, "
         "gemma3_text, granite, olmo2, olmo3, smollm3, cohere, cohere2, mixtral, qwen2_moe, "
-        "qwen3_moe, olmoe, granitemoe, granitemoeshared, phimoe, gpt_oss, glm4_moe, "
+        "qwen3_moe, olmoe, granitemoe, granitemoeshared, phimoe, gpt_oss, glm4_moe, dots1, "
         "deepseek_v2, deepseek_v3, kimi_k2)";
     const char *folder = *state;
     assert_refused(folder, "llama-2-7b", "architectures", "[\"MambaForCausalLM\\n\"]",
