@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define ALIGNMENT 64 /* a cache line */
-#define NUM_ARRAYS 25
-#define NUM_RESULTS 3
+#define NUM_ARRAYS 27
+#define NUM_RESULTS 4
 
 struct array {
     void *pointer; /* the address of one of the arena's */
@@ -36,6 +36,8 @@ static void list_arrays(struct batch_arena *a, const struct batch_capacity *c,
         {&a->adapter_slots, seqs, sizeof(int32_t)},
         {&a->adapter_writes, (size_t)c->num_adapter_writes, sizeof(struct adapter_write)},
         {&a->adapter_data, c->adapter_bytes, 1},
+        {&a->draft_requests, c->num_draft_tokens > 0 ? seqs : 0, sizeof(struct draft_request)},
+        {&a->draft_inputs, (size_t)c->num_draft_tokens, sizeof(int32_t)},
         {&a->swap_out_from, host_blocks, sizeof(int32_t)},
         {&a->swap_out_to, host_blocks, sizeof(int32_t)},
         {&a->swap_in_from, blocks, sizeof(int32_t)},
@@ -160,6 +162,7 @@ static void list_results(struct step_result *r, const struct batch_capacity *c,
         {&r->rows, (size_t)c->num_sample_rows, sizeof(struct sample_output)},
         {&r->listed_logprobs, c->num_listed_logprobs, sizeof(float)},
         {&r->hidden_sums, (size_t)c->num_seqs, (size_t)c->hidden_size * sizeof(float)},
+        {&r->drafts, (size_t)c->num_draft_tokens, sizeof(int32_t)},
     };
     memcpy(out, arrays, sizeof(arrays));
 }
@@ -230,6 +233,9 @@ struct batch batch_arena_view(const struct batch_arena *a) {
                 .block_tables = a->block_tables,
                 .adapter_slots = counts->has_adapters ? a->adapter_slots : NULL,
             },
+        .num_draft_requests = counts->num_draft_requests,
+        .draft_requests = a->draft_requests,
+        .draft_inputs = a->draft_inputs,
         .num_adapter_writes = counts->num_adapter_writes,
         .adapter_writes = a->adapter_writes,
         .adapter_data = a->adapter_data,

@@ -29,9 +29,26 @@ struct adapter_write {
     size_t first_byte; /* of their data */
 };
 
+/* What the draft model does for a sequence of the batch, before the batch is computed: it computes
+ * num_inputs tokens of the sequence, of which it has computed all that come before, and proposes
+ * num_drafts tokens that may follow them. */
+struct draft_request {
+    int32_t seq;        /* of inputs; whose last num_drafts tokens are the drafts */
+    int32_t begin;      /* position of the first input */
+    int32_t num_inputs; /* at least 1 */
+    int32_t num_drafts; /* 0: only the inputs are computed */
+    int32_t first_row;  /* draft i is sampled like sample row first_row + i, in whose place it is
+                           verified: same seed, position and settings */
+};
+
 struct batch {
     struct step_inputs
         inputs; /* with no tokens at all, only blocks are moved and adapters written */
+    /* Drafts of the draft model stand in inputs.token_ids as zeros: a rank fills them in. Such a
+     * batch has no late inputs. */
+    int32_t num_draft_requests;
+    const struct draft_request *draft_requests; /* [num_draft_requests] at most one of a sequence */
+    const int32_t *draft_inputs;                /* those of all requests, in order */
     /* Written before anything is computed. */
     int32_t num_adapter_writes;
     const struct adapter_write *adapter_writes; /* [num_adapter_writes] */
@@ -75,6 +92,8 @@ struct step_result {
     struct sample_output *rows;
     float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
     float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */
+    int32_t *drafts; /* of all draft requests, in order; NULL while no batch has any. Tokens of the
+                        vocabulary */
 };
 
 /* --- The arena --- */
@@ -96,6 +115,7 @@ struct batch_capacity {
     int32_t num_host_blocks;
     int32_t num_adapter_writes;
     size_t adapter_bytes; /* of their data together */
+    int32_t num_draft_tokens; /* inputs of the draft model; also of its drafts. 0: there is none */
 };
 
 /* The head of an arena. */
@@ -107,6 +127,8 @@ struct batch_counts {
     int32_t has_adapters;   /* some sequence uses one: adapter_slots is filled in */
     int32_t num_adapter_writes;
     size_t adapter_bytes;
+    int32_t num_draft_requests;
+    int32_t num_draft_inputs;
     int32_t num_swap_out;
     int32_t num_swap_in;
     int32_t num_copies;
@@ -128,6 +150,8 @@ struct batch_arena {
     int32_t *adapter_slots;
     struct adapter_write *adapter_writes;
     uint8_t *adapter_data;
+    struct draft_request *draft_requests;
+    int32_t *draft_inputs;
     int32_t *swap_out_from, *swap_out_to;
     int32_t *swap_in_from, *swap_in_to;
     int32_t *copy_from, *copy_to;

@@ -76,10 +76,15 @@ static int32_t most_accepted(const struct step *step, const struct planned_seque
     return entry->num_drafts;
 }
 
+const int32_t *step_drafts(const struct step *step, const struct planned_sequence *entry) {
+    int32_t end = step->arena.query_start[entry - step->plan.entries + 1];
+    return entry->first_draft >= 0 ? step->result.drafts + entry->first_draft
+                                   : step->arena.token_ids + end - entry->num_drafts;
+}
+
 int32_t step_num_accepted(const struct step *step, const struct planned_sequence *entry) {
     const struct sample_output *sampled = step->result.rows + entry->first_row + entry->num_scores;
-    int32_t end = step->arena.query_start[entry - step->plan.entries + 1];
-    const int32_t *drafts = step->arena.token_ids + end - entry->num_drafts;
+    const int32_t *drafts = step_drafts(step, entry);
     int32_t count = 0, most = most_accepted(step, entry);
     while (count < most && sampled[count].token == drafts[count])
         count++;

@@ -60,10 +60,13 @@ int step_init(struct step *step, const struct serving_limits *limits,
 size_t step_bytes(const struct serving_limits *limits, const struct batch_capacity *capacity);
 void step_finish(struct step *step); /* accepts a zeroed one */
 
-/* Returns the capacity of the batch's arena, without adapters. Whoever receives a copy of an arena
+/* Returns the capacity of the batch's arena, without adapters and a draft model. Whoever receives a copy of an arena
  * needs it to bind the batch. */
 struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
                                           const struct tokenizer *tokenizer);
+
+/* Returns the entry's drafts; those of a draft model once the step has run. */
+const int32_t *step_drafts(const struct step *step, const struct planned_sequence *entry);
 
 /* Returns how many of the entry's drafts are accepted: the longest prefix of drafts that equal what
  * was sampled in their place and whose own rows had their masks. Returns -1 if not even the entry's

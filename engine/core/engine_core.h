@@ -29,6 +29,7 @@ struct engine_core_config {
     bool async_scheduling;            /* two steps in flight instead of one */
     struct drafter *drafter; /* outlives the core, whose thread alone calls it; NULL: none. It
                                 proposes at most limits->num_speculative_tokens */
+    bool has_draft_model;    /* the executor has one, which drafts where that pays more */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
     struct mask_workers *mask_workers; /* find masks that take long; outlive the core, which stops

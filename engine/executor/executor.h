@@ -167,6 +167,9 @@ struct executor_config {
     struct serving_limits limits;
     struct lora_shape lora; /* room for adapters; dtype DTYPE_AUTO: a GPU's activations, F16 on a
                                CPU */
+    /* Proposes tokens in front of each step (rank_draft.h), with the same vocabulary as the model but
+     * for padding. Only with one rank. Outlives the executor. NULL: none. */
+    const struct model *draft_model;
     struct weights_progress progress; /* of loading; zeroed: not reported */
 };
 
@@ -175,9 +178,10 @@ struct executor_config {
 struct executor_memory {
     size_t weight_bytes;
     size_t adapter_bytes;   /* of the slots */
+    size_t draft_bytes;     /* of the draft model: weights and workspace */
     size_t workspace_bytes; /* of the forward pass and of the backend's ops */
-    size_t kv_bytes;        /* of the KV block pool */
-    size_t swap_bytes;      /* of the host block pool */
+    size_t kv_bytes;        /* of the KV block pool, with the draft model's keys and values */
+    size_t swap_bytes;      /* of the host block pool, likewise */
     size_t recorded_bytes;  /* of a GPU: recorded decode steps */
     size_t overhead_bytes;  /* of a GPU: driver, libraries and other processes */
     size_t free_bytes;      /* of a GPU */
@@ -203,6 +207,7 @@ struct executor_info {
      * in everything that could change an answer. Zeros if the executor is only planned, and on rank
      * 1 and higher of several processes. */
     uint8_t model_digest[CONTENT_HASH_BYTES];
+    uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model; zeros: there is none */
     int64_t swap_block_ns; /* time to move one block to the host block pool, measured at start; 0:
                               no such pool, or only planned */
     bool records_steps;    /* a GPU replays decode steps */

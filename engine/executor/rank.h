@@ -115,7 +115,7 @@ void rank_close(struct rank *rank); /* accepts a zeroed one */
  * without tokens it only writes and moves.
  * rank_sample does the rest. rank_wait waits until the result of the oldest step that was sampled
  * is complete; it returns 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
-void rank_begin(struct rank *rank, const struct batch *batch);
+void rank_begin(struct rank *rank, const struct batch *batch, struct step_result *result);
 void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result);
 int rank_wait(struct rank *rank, struct error *err);
 /* Returns whether the first two only enqueue. Then one step, but not two, is begun and sampled
