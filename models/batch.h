@@ -114,7 +114,7 @@ struct batch_capacity {
     int32_t num_blocks; /* of the two pools: moves into each */
     int32_t num_host_blocks;
     int32_t num_adapter_writes;
-    size_t adapter_bytes; /* of their data together */
+    size_t adapter_bytes;     /* of their data together */
     int32_t num_draft_tokens; /* inputs of the draft model; also of its drafts. 0: there is none */
 };
 

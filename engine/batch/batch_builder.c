@@ -175,15 +175,15 @@ void batch_builder_supply(struct batch_builder *builder, struct step *step) {
 /* --- Sequences --- */
 
 /* Returns the token at that position, and -1 in *out_row; or any, where a step in flight samples it
- * in that row. */
-static int32_t token_at(const struct sequence *sequence, int32_t position, int32_t num_drafts,
-                        int32_t *out_row) {
+ * in that row, or the draft model has yet to propose it. */
+static int32_t token_at(const struct planned_sequence *entry, int32_t position, int32_t *out_row) {
+    const struct sequence *sequence = entry->sequence;
     int32_t num_after = position - sequence->num_tokens;
     *out_row = -1;
     if (num_after < 0)
         return sequence_token(sequence, position);
-    if (num_after < num_drafts)
-        return sequence->drafts[num_after];
+    if (num_after < entry->num_drafts)
+        return entry->num_draft_inputs > 0 ? 0 : sequence->drafts[num_after];
     CHECK(num_after == 0 && sequence->in_flight.num_samples == 1);
     *out_row = sequence->in_flight.sample_row;
     return 0;
@@ -194,7 +194,7 @@ static void add_token(struct batch_builder *builder, struct step *step,
     struct batch_arena *arena = &step->arena;
     const struct sequence *sequence = entry->sequence;
     int32_t position = entry->begin + index, i = arena->counts->num_tokens++;
-    arena->token_ids[i] = token_at(sequence, position, entry->num_drafts, &arena->token_rows[i]);
+    arena->token_ids[i] = token_at(entry, position, &arena->token_rows[i]);
     arena->counts->has_token_rows |= arena->token_rows[i] >= 0;
     arena->positions[i] = position;
     arena->slot_mapping[i] =
@@ -223,6 +223,28 @@ static void add_hidden_sum(struct batch_builder *builder, struct step *step,
         (struct row_span){counts->num_tokens - num_rows, num_rows};
 }
 
+/* The entry's rows were added before. */
+static void add_draft_request(struct batch_builder *builder, struct step *step,
+                              struct planned_sequence *entry, int32_t seq) {
+    struct batch_arena *arena = &step->arena;
+    struct batch_counts *counts = arena->counts;
+    entry->first_draft = -1;
+    if (entry->num_draft_inputs == 0)
+        return;
+    if (entry->num_drafts > 0)
+        entry->first_draft = builder->num_drafts;
+    builder->num_drafts += entry->num_drafts;
+    arena->draft_requests[counts->num_draft_requests++] =
+        (struct draft_request){.seq = seq,
+                               .begin = entry->draft_begin,
+                               .num_inputs = entry->num_draft_inputs,
+                               .num_drafts = entry->num_drafts,
+                               .first_row = entry->first_row + entry->num_scores};
+    for (int32_t i = 0; i < entry->num_draft_inputs; i++)
+        arena->draft_inputs[counts->num_draft_inputs++] =
+            sequence_token(entry->sequence, entry->draft_begin + i);
+}
+
 /* Nothing reads the blocks that fell out of the window; their entries name a block there is. */
 static void add_table(struct step *step, const struct block_table *table, int32_t index) {
     int32_t *row =
@@ -246,6 +268,7 @@ static void add_entry(struct batch_builder *builder, struct step *step,
     step->arena.adapter_slots[index] = adapter != NULL ? adapter->slot : -1;
     counts->has_adapters |= adapter != NULL;
     add_hidden_sum(builder, step, entry);
+    add_draft_request(builder, step, entry, index);
     add_table(step, &entry->sequence->table, index);
     if (entry->samples && entry->sequence->in_flight.num_samples > 0)
         counts->has_late_inputs |= sampling_inputs_need_tokens(entry->sequence);
@@ -280,6 +303,7 @@ void batch_builder_build(struct batch_builder *builder, struct step *step,
     };
     CHECK(arena->counts->max_blocks_per_seq <= serving_limits_max_blocks(builder->limits));
     arena->query_start[0] = 0;
+    builder->num_drafts = 0;
     for (int32_t i = 0; i < step->plan.num_entries; i++)
         add_entry(builder, step, &step->plan.entries[i]);
     step->result.num_sample_rows = 0;

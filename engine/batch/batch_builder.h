@@ -15,6 +15,7 @@ struct batch_builder {
     const struct grammar_vocabulary *vocabulary;
     int64_t mask_budget; /* maximum cost of a step's masks, in the unit of grammar_state_try_mask */
     int64_t mask_left;   /* what is left of it in this step */
+    int32_t num_drafts;  /* of the draft model, in this step so far */
     uint32_t *scratch_mask;
     struct dry_scratch dry;
 };

@@ -301,6 +301,18 @@ bool sampling_inputs_need_tokens(const struct sequence *sequence) {
     return false;
 }
 
+bool sampling_inputs_need_drafts(const struct sequence *sequence) {
+    const struct sampling_params *params = sequence_params(sequence);
+    if (sequence_has_penalty(sequence) || sequence_has_mirostat(sequence) ||
+        dry_penalty_is_used(params) || params->grammar != NULL ||
+        params->thinking.num_end_tokens > 0)
+        return true;
+    for (int32_t i = 0; i < params->num_bad_runs; i++)
+        if (params->bad_runs[i].count > 1)
+            return true;
+    return false;
+}
+
 static bool contains(const int32_t *tokens, int32_t count, int32_t token) {
     int32_t i = 0;
     while (i < count && tokens[i] != token)

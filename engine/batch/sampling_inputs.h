@@ -34,6 +34,10 @@ struct sampling_position {
  * budget. The result may be false at one position and true at a later one. */
 bool sampling_inputs_need_tokens(const struct sequence *sequence);
 
+/* Returns whether the inputs after a draft depend on which token it is, so that it must be known
+ * before the step: like sampling_inputs_need_tokens, for any of the tokens that follow. */
+bool sampling_inputs_need_drafts(const struct sequence *sequence);
+
 /* Returns a row that samples the token at the position. The ranges of counts and biases are left
  * empty. */
 struct sample_row sampling_inputs_sample_row(const struct sampling_position *at);

@@ -60,8 +60,8 @@ int step_init(struct step *step, const struct serving_limits *limits,
 size_t step_bytes(const struct serving_limits *limits, const struct batch_capacity *capacity);
 void step_finish(struct step *step); /* accepts a zeroed one */
 
-/* Returns the capacity of the batch's arena, without adapters and a draft model. Whoever receives a copy of an arena
- * needs it to bind the batch. */
+/* Returns the capacity of the batch's arena, without adapters and a draft model. Whoever receives a
+ * copy of an arena needs it to bind the batch. */
 struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
                                           const struct tokenizer *tokenizer);
 

@@ -35,6 +35,8 @@ static struct batch_capacity capacity_of(const struct engine_core_config *config
                                          const struct tokenizer *tokenizer) {
     struct batch_capacity capacity = step_batch_capacity(config->schedule.kv.limits, tokenizer);
     adapter_slots_add_capacity(config->model, &config->lora, &capacity);
+    if (config->has_draft_model)
+        capacity.num_draft_tokens = config->schedule.kv.limits->max_num_batched_tokens;
     return capacity;
 }
 
@@ -71,11 +73,13 @@ size_t engine_core_bytes(const struct engine_core_config *config,
                step_bytes(config->schedule.kv.limits, &capacity);
 }
 
-static struct speculation new_speculation(const struct engine_core *core) {
-    return (struct speculation){.drafter = core->config.drafter,
-                                .limits = core->config.schedule.kv.limits,
-                                .tokenizer = core->tokenizer,
-                                .vocabulary = core->config.vocabulary};
+static void begin_speculation(struct engine_core *core) {
+    core->speculation = (struct speculation){.drafter = core->config.drafter,
+                                             .has_model = core->config.has_draft_model,
+                                             .limits = core->config.schedule.kv.limits,
+                                             .tokenizer = core->tokenizer,
+                                             .vocabulary = core->config.vocabulary};
+    speculation_init(&core->speculation);
 }
 
 static bool ask_request(void *context, struct request *request, enum request_signal signal) {
@@ -91,7 +95,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->speculation = new_speculation(core);
+    begin_speculation(core);
     core->timer = (struct step_timer){.clock = config->stopwatch, .context = config->context};
     if (core->config.has_signal == NULL)
         core->config.has_signal = ask_request;
@@ -324,7 +328,7 @@ bool engine_core_renew(struct engine_core *core) {
     bool is_sound = !core->failed && !core->is_lost && core->mask_jobs.num_running == 0;
     if (!is_sound || !engine_core_is_idle(core) || !scheduler_renew(&core->scheduler))
         return false;
-    core->speculation = new_speculation(core);
+    begin_speculation(core);
     adapter_slots_forget(&core->adapters);
     core->last_collected_ns = 0;
     core->has_suspects = false;

@@ -192,6 +192,7 @@ static void commit_entry(struct engine_core *core, const struct step *step,
     core_stats_computed(&core->stats, entry, num_accepted);
     if (entry->num_drafts > 0)
         engine_stats_add_draft(&core->stats, entry->num_drafts, max_int32(num_accepted, 0));
+    speculation_note_drafts(&core->speculation, entry, num_accepted);
     scheduler_commit(&core->scheduler, entry, num_accepted);
     if (sequence_params(sequence)->pooling != POOLING_NONE) {
         commit_hidden_sum(core, sequence, hidden_sum_of(core, step, entry));
@@ -346,8 +347,10 @@ static void note_step(struct engine_core *core, const struct step *step, int64_t
     int64_t step_ns = now_ns - max_int64(step->submitted_ns, core->last_collected_ns);
     core->num_losses = 0;
     core->last_collected_ns = now_ns;
-    note_cost(&core->scheduler, step->plan.num_tokens, step_ns);
-    step_cost_add(&core->scheduler.step_cost, &step->plan.work, step_ns);
+    if (step->plan.num_draft_inputs == 0) {
+        note_cost(&core->scheduler, step->plan.num_tokens, step_ns);
+        step_cost_add(&core->scheduler.step_cost, &step->plan.work, step_ns);
+    }
     speculation_note_step(&core->speculation, &step->plan, step_ns);
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
 }

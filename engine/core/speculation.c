@@ -1,19 +1,120 @@
 #include "engine/core/speculation.h"
 
+#include "config/base/numbers.h"
 #include "engine/batch/sampling_inputs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-void speculation_note_step(struct speculation *speculation, const struct step_plan *plan,
-                           int64_t step_ns) {
-    if (speculation->drafter == NULL || plan->num_entries == 0)
+/* --- What drafts of the draft model cost --- */
+
+#define FIRST_PLAIN 2     /* steps without drafts before the first with some */
+#define PLAIN_EVERY 32    /* one step in that many is without */
+#define COST_WEIGHT 0.125 /* of a step, in what is known of them */
+/* Before it is measured: a small model next to a large one. */
+#define UNKNOWN_SHARE 0.3f
+#define FEW_PLAIN 4      /* in a row, after which a step with drafts is a trial ... */
+#define TRIAL_WEIGHT 0.5 /* ... and what it shows counts more: the one before was long ago */
+#define MOST_SHARE 4.0
+/* In a step that measures the share: the draft model also computes what it missed. */
+#define MOST_INPUTS 2
+
+#define LEAST_GAIN 1.05f /* below, the draft model is only tried */
+#define TRIAL_PART 0.005 /* of the time without drafts, for trials */
+#define MOST_BALANCE 4.0 /* steps without drafts */
+#define LEAST_BALANCE (-64.0)
+
+#define FIRST_MODEL_RATE 0.6f
+#define TYPICAL_WEIGHT (1.0f / 64)
+
+void speculation_init(struct speculation *speculation) {
+    speculation->model_acceptance.rate = FIRST_MODEL_RATE;
+    for (int i = 0; i < SPECULATION_MAGNITUDES; i++)
+        speculation->model_costs[i].share = UNKNOWN_SHARE;
+}
+
+static struct model_cost *cost_of(struct speculation *speculation, int32_t num_decoding) {
+    int magnitude = 0;
+    while (magnitude < SPECULATION_MAGNITUDES - 1 && num_decoding >> (magnitude + 1) > 0)
+        magnitude++;
+    return &speculation->model_costs[magnitude];
+}
+
+static void add_to_balance(struct speculation *speculation, const struct model_cost *cost,
+                           double ns) {
+    double balance_ns = speculation->balance_ns + ns;
+    balance_ns = fmin(balance_ns, MOST_BALANCE * cost->plain_ns);
+    speculation->balance_ns = fmax(balance_ns, LEAST_BALANCE * cost->plain_ns);
+}
+
+static void note_plain(struct speculation *speculation, struct model_cost *cost, double step_ns) {
+    double weight = cost->num_plain < FIRST_PLAIN ? 1.0 / (cost->num_plain + 1) : COST_WEIGHT;
+    cost->num_plain = min_int32(cost->num_plain + 1, FIRST_PLAIN);
+    cost->num_drafted = 0;
+    cost->num_in_row++;
+    cost->plain_ns += weight * (step_ns - cost->plain_ns);
+    add_to_balance(speculation, cost, TRIAL_PART * step_ns);
+}
+
+static void note_model_step(struct speculation *speculation, struct model_cost *cost,
+                            const struct step_plan *plan, double step_ns) {
+    int32_t num_passes = 0;
+    if (cost->plain_ns <= 0)
         return;
     for (int32_t i = 0; i < plan->num_entries; i++)
+        num_passes = max_int32(num_passes, plan->entries[i].num_drafts);
+    double longer_ns = step_ns - cost->plain_ns;
+    bool is_trial = cost->num_in_row > FEW_PLAIN;
+    cost->num_drafted++;
+    cost->num_in_row = 0;
+    add_to_balance(speculation, cost, -longer_ns);
+    speculation->saved_ns = cost->plain_ns / plan->num_entries;
+    if (num_passes == 0 || plan->num_draft_inputs > MOST_INPUTS * plan->num_entries)
+        return;
+    double share = fmin(fmax(longer_ns / (cost->plain_ns * num_passes), 0), MOST_SHARE);
+    double weight = !cost->is_measured ? 1.0 : is_trial ? TRIAL_WEIGHT : COST_WEIGHT;
+    cost->share += (float)(weight * (share - (double)cost->share));
+    cost->is_measured = true;
+}
+
+void speculation_note_step(struct speculation *speculation, const struct step_plan *plan,
+                           int64_t step_ns) {
+    int32_t num_entries = plan->num_entries;
+    bool drafts = speculation->drafter != NULL || speculation->has_model;
+    speculation->saved_ns = 0;
+    if (!drafts || num_entries == 0)
+        return;
+    for (int32_t i = 0; i < num_entries; i++)
         if (plan->entries[i].num_tokens - plan->entries[i].num_drafts != 1)
             return;
-    speculation->num_decoding = plan->num_entries;
+    struct model_cost *cost = cost_of(speculation, num_entries);
+    speculation->num_decoding = num_entries;
+    double ns = (double)max_int64(step_ns, 1); /* a coarse clock stands still */
+    if (plan->num_draft_inputs > 0) {
+        note_model_step(speculation, cost, plan, ns);
+        return;
+    }
     draft_cost_add(&speculation->cost, plan->num_tokens, step_ns);
+    if (plan->num_tokens == num_entries)
+        note_plain(speculation, cost, ns);
+}
+
+/* --- What is accepted --- */
+
+void speculation_note_drafts(struct speculation *speculation, const struct planned_sequence *entry,
+                             int32_t num_accepted) {
+    float *typical = &speculation->model_acceptance.rate;
+    if (entry->num_draft_inputs == 0)
+        return;
+    if (num_accepted > 0)
+        add_to_balance(speculation, cost_of(speculation, speculation->num_decoding),
+                       num_accepted * speculation->saved_ns);
+    for (int32_t i = 0; i < entry->num_drafts && i <= num_accepted; i++) {
+        bool is_right = i < num_accepted;
+        draft_acceptance_add(&entry->sequence->model_acceptance, is_right);
+        *typical += TYPICAL_WEIGHT * ((is_right ? 1.0f : 0.0f) - *typical);
+    }
 }
 
 /* A draft that was not verified counts as well: it would have been right or wrong. */
@@ -26,6 +127,8 @@ void speculation_append(struct speculation *speculation, struct sequence *sequen
     memmove(sequence->drafts, sequence->drafts + 1,
             (size_t)sequence->num_drafts * sizeof(*sequence->drafts));
 }
+
+/* --- Drafts for the next step --- */
 
 /* After a draft the next row needs the surprise of the token that was sampled there, which is not
  * known before: with Mirostat there are none. */
@@ -41,12 +144,9 @@ static bool has_room(struct sequence *sequence, int32_t max_drafts) {
     return sequence->drafts != NULL;
 }
 
-void speculation_propose(struct speculation *speculation, struct sequence *sequence) {
+static void look_up(const struct speculation *speculation, struct sequence *sequence) {
     struct drafter *drafter = speculation->drafter;
-    sequence->num_drafts = 0;
-    sequence->num_wanted_drafts = 0;
-    if (drafter == NULL || !can_draft(sequence) ||
-        !has_room(sequence, speculation->limits->num_speculative_tokens))
+    if (drafter == NULL || !has_room(sequence, speculation->limits->num_speculative_tokens))
         return;
     const struct token_view history = sequence_tokens(sequence);
     int32_t count = drafter->ops->propose(drafter, &history,
@@ -54,10 +154,43 @@ void speculation_propose(struct speculation *speculation, struct sequence *seque
                                           sequence->drafts);
     sequence->num_drafts = sampling_inputs_cut_drafts(
         sequence, speculation->tokenizer, speculation->vocabulary, sequence->drafts, count);
-    int32_t num_tokens = speculation->num_decoding > 0 ? speculation->num_decoding : 1;
-    sequence->num_wanted_drafts = draft_policy_num_tokens(
-        &sequence->acceptance, draft_cost_share(&speculation->cost, num_tokens),
-        sequence->num_drafts);
+}
+
+/* Returns how many drafts of the draft model to verify: as many as are worth more than *least_gain,
+ * or one that is tried. */
+static int32_t num_model_drafts(struct speculation *speculation, struct sequence *sequence,
+                                int32_t num_decoding, float least_gain) {
+    struct draft_acceptance *acceptance = &sequence->model_acceptance;
+    struct model_cost *cost = cost_of(speculation, num_decoding);
+    if (!speculation->has_model || sampling_inputs_need_drafts(sequence))
+        return 0;
+    if (acceptance->rate < 0) /* its first proposal */
+        *acceptance = speculation->model_acceptance;
+    if (cost->num_plain < FIRST_PLAIN || cost->num_drafted >= PLAIN_EVERY)
+        return 0;
+    int32_t most = speculation->limits->num_speculative_tokens;
+    int32_t count = draft_policy_num_tokens(acceptance, cost->share, most);
+    float gain = draft_policy_gain(acceptance, cost->share, count);
+    if (count > 0 && gain >= LEAST_GAIN)
+        return gain > least_gain ? count : 0;
+    bool may_try = speculation->balance_ns >= (double)cost->share * cost->plain_ns;
+    return may_try && least_gain <= 1 ? 1 : 0;
+}
+
+void speculation_propose(struct speculation *speculation, struct sequence *sequence) {
+    sequence->num_drafts = 0;
+    sequence->num_wanted_drafts = 0;
+    sequence->wants_model_drafts = false;
+    if ((speculation->drafter == NULL && !speculation->has_model) || !can_draft(sequence))
+        return;
+    look_up(speculation, sequence);
+    int32_t num_tokens = max_int32(speculation->num_decoding, 1);
+    float share = draft_cost_share(&speculation->cost, num_tokens);
+    int32_t found = draft_policy_num_tokens(&sequence->acceptance, share, sequence->num_drafts);
+    float gain = draft_policy_gain(&sequence->acceptance, share, found);
+    int32_t proposed = num_model_drafts(speculation, sequence, num_tokens, gain);
+    sequence->wants_model_drafts = proposed > 0;
+    sequence->num_wanted_drafts = proposed > 0 ? proposed : found;
 }
 
 /* One that computes its history again, or ends with the token in flight, has none verified yet. */
@@ -67,7 +200,7 @@ static bool wants_drafts_next(const struct sequence *sequence) {
 }
 
 bool speculation_waits(const struct speculation *speculation, const struct scheduler *scheduler) {
-    if (speculation->drafter == NULL)
+    if (speculation->drafter == NULL && !speculation->has_model)
         return false;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         for (int32_t i = 0; i < g->num_sequences; i++)

@@ -69,3 +69,13 @@ int32_t draft_policy_num_tokens(const struct draft_acceptance *acceptance, float
     }
     return count;
 }
+
+float draft_policy_gain(const struct draft_acceptance *acceptance, float share,
+                        int32_t num_tokens) {
+    float yield = 1.0f, right = 1.0f;
+    for (int32_t i = 0; i < num_tokens; i++) {
+        right *= acceptance->rate;
+        yield += right;
+    }
+    return yield / (1.0f + share * (float)num_tokens);
+}

@@ -60,5 +60,7 @@ float draft_cost_share(const struct draft_cost *cost, int32_t num_tokens);
  * draft_cost_share returns. */
 int32_t draft_policy_num_tokens(const struct draft_acceptance *acceptance, float share,
                                 int32_t max);
+/* Returns the quotient above for num_tokens drafts: how many times faster they make the step. */
+float draft_policy_gain(const struct draft_acceptance *acceptance, float share, int32_t num_tokens);
 
 #endif

@@ -110,8 +110,10 @@ void block_manager_flush_cache(struct block_manager *manager) {
 
 int32_t block_manager_take(struct block_manager *manager) {
     int32_t id = block_pool_alloc(&manager->pool);
-    if (id >= 0)
-        forget_content(manager, id);
+    if (id < 0)
+        return -1;
+    forget_content(manager, id);
+    manager->pool.blocks[id].num_drafted = 0;
     return id;
 }
 
@@ -219,10 +221,16 @@ static bool copy_block(struct block_manager *manager, const struct block_table *
     if (source < 0)
         source = *block;
     move_list_add(&manager->copies, source, copy);
+    manager->pool.blocks[copy].num_drafted = manager->pool.blocks[*block].num_drafted;
     block_pool_pin(&manager->pool, source);
     block_manager_drop_device(manager, *block, table->last_step);
     *block = copy;
     return true;
+}
+
+static void cut_drafted(struct block_manager *manager, int32_t id, int32_t num_tokens) {
+    int32_t *num_drafted = &manager->pool.blocks[id].num_drafted;
+    *num_drafted = min_int32(*num_drafted, num_tokens);
 }
 
 bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,
@@ -235,6 +243,7 @@ bool block_manager_make_writable(struct block_manager *manager, struct block_tab
     else if (!copy_block(manager, table, block))
         return false;
     block_table_cut_keys(table, place);
+    cut_drafted(manager, *block, position % manager->config.limits->block_size);
     return true;
 }
 
@@ -385,9 +394,13 @@ void block_manager_trim(struct block_manager *manager, struct block_table *table
                         int32_t num_tokens) {
     int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.limits->block_size);
     CHECK(num_blocks >= table->num_dropped);
+    int32_t num_full = num_tokens / manager->config.limits->block_size;
     while (table->num_blocks > num_blocks)
         drop_block(manager, table, --table->num_blocks);
-    block_table_cut_keys(table, num_tokens / manager->config.limits->block_size);
+    block_table_cut_keys(table, num_full);
+    if (num_full < num_blocks && num_full >= table->num_dropped)
+        cut_drafted(manager, table->blocks[num_full],
+                    num_tokens % manager->config.limits->block_size);
 }
 
 void block_manager_release(struct block_manager *manager, struct block_table *table) {
@@ -396,6 +409,28 @@ void block_manager_release(struct block_manager *manager, struct block_table *ta
     table->num_blocks = table->num_dropped = 0;
     table->on_host = false;
     block_table_cut_keys(table, 0);
+}
+
+int32_t block_manager_num_drafted(const struct block_manager *manager,
+                                  const struct block_table *table, int32_t most) {
+    int32_t block_size = manager->config.limits->block_size;
+    int32_t place = table->num_dropped, count = place * block_size;
+    CHECK(!table->on_host);
+    for (bool is_full = true; is_full && place < table->num_blocks && count < most; place++) {
+        int32_t num_drafted = manager->pool.blocks[table->blocks[place]].num_drafted;
+        count += num_drafted;
+        is_full = num_drafted == block_size;
+    }
+    return min_int32(count, most);
+}
+
+void block_manager_add_drafted(struct block_manager *manager, const struct block_table *table,
+                               int32_t begin, int32_t end) {
+    int32_t block_size = manager->config.limits->block_size;
+    CHECK(begin < end && end <= table->num_blocks * block_size);
+    for (int32_t place = begin / block_size; place * block_size < end; place++)
+        manager->pool.blocks[table->blocks[place]].num_drafted =
+            min_int32(end - place * block_size, block_size);
 }
 
 /* A copy's source may have no owner any more, and is in use all the same. */

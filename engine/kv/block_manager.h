@@ -13,6 +13,10 @@
  * flight uses that table is handed out again only after that step was collected. That is stricter
  * than the order requires.
  *
+ * The keys and values of a draft model lie in blocks with the same ids (rank_draft.h), so they are
+ * shared, copied and moved with those of the model. They are computed later, or never: each block
+ * knows of how many of its tokens there are any.
+ *
  * Engine thread only. All memory is allocated by block_manager_init. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_H
 #define QUIRE_ENGINE_KV_BLOCK_MANAGER_H
@@ -105,12 +109,22 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
 /* Drops the blocks that hold only tokens before `position`. */
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position);
-/* Releases the blocks after those of the first num_tokens tokens. */
+/* Releases the blocks after those of the first num_tokens tokens, and forgets what the draft model
+ * has computed of the tokens after these. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens);
 /* Releases all blocks, those on the host too, and cancels the copies into them that the step being
  * planned listed. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);
+
+/* Returns of how many of the table's first tokens, `most` at most, the draft model has computed
+ * keys and values. Those that fell out of the window count, too. */
+int32_t block_manager_num_drafted(const struct block_manager *manager,
+                                  const struct block_table *table, int32_t most);
+/* Notes that the step being planned computes those of the tokens from `begin` to `end`, which the
+ * table's blocks hold. All before `begin` are computed. */
+void block_manager_add_drafted(struct block_manager *manager, const struct block_table *table,
+                               int32_t begin, int32_t end);
 
 /* Returns the number of distinct blocks that the tables hold (all on the same side). */
 int32_t block_manager_count_distinct(struct block_manager *manager,

@@ -88,6 +88,7 @@ static int32_t swap_block_out(struct block_manager *manager, int32_t source) {
     int32_t host = block_pool_alloc(&manager->host);
     move_list_add(&manager->swap_out, source, host);
     manager->moved_to[source] = host;
+    manager->host.blocks[host].num_drafted = manager->pool.blocks[source].num_drafted;
     bool cached = manager->pool.blocks[source].cached;
     manager->origins[host] = (struct swap_origin){
         .block = source, .serial = cached ? prefix_cache_serial(&manager->cache, source) : 0};
@@ -141,6 +142,7 @@ static int32_t swap_block_in(struct block_manager *manager, int32_t host) {
     move_list_add(&manager->swap_in, host, block);
     block_pool_pin(&manager->host, host);
     manager->moved_to[host] = block;
+    manager->pool.blocks[block].num_drafted = manager->host.blocks[host].num_drafted;
     return block;
 }
 

@@ -24,6 +24,8 @@ struct block {
     int32_t references; /* tables that hold it */
     int32_t pins;
     int32_t queue;          /* queue of a cached block */
+    int32_t num_drafted;    /* for the block manager: first tokens whose keys and values the draft
+                               model has computed, too */
     bool cached;            /* the prefix cache knows its content */
     bool is_deferred;       /* for the block manager: pinned until steps in flight are collected */
     uint64_t last_step;     /* for the block manager: the last known step that may use it */

@@ -35,6 +35,8 @@ static const struct field fields[] = {
     OF(FIELD_TEXT, options, 0, 0, false, NULL),
     OF(FIELD_TEXT, build, 0, 0, false, NULL),
     OF(FIELD_DIGEST, model_digest, 0, 0, true, "the weights are not the same; --model"),
+    OF(FIELD_DIGEST, draft_digest, 0, 0, true,
+       "the draft model is not the same; --speculative-config"),
     OF(FIELD_TEXT, device, 0, 0, true, "--device"),
     OF(FIELD_TEXT, numerics, 0, 0, true, "--cpu-isa"),
     OF(FIELD_TEXT, kv_type, 0, 0, true, NULL),
@@ -67,6 +69,7 @@ static const struct field fields[] = {
     OF_CORE(FIELD_INT32, "num_shares", schedule.num_shares, 1, 1 << 20),
     OF_CORE(FIELD_BOOL, "prefix_caching", schedule.kv.caching, 0, 1),
     OF_CORE(FIELD_BOOL, "async_scheduling", async_scheduling, 0, 1),
+    OF_CORE(FIELD_BOOL, "draft_model", has_draft_model, 0, 1),
 };
 
 #define NUM_FIELDS (sizeof(fields) / sizeof(fields[0]))

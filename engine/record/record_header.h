@@ -7,7 +7,7 @@
 #include "engine/core/engine_core.h"
 #include "engine/record/record_codec.h"
 
-#define RECORD_VERSION 4
+#define RECORD_VERSION 5
 #define RECORD_MAX_OPTIONS_BYTES 16384
 /* Maximum of any time, so that sums of a few do not overflow. */
 #define RECORD_MAX_NS (INT64_MAX / 8)
@@ -19,6 +19,7 @@ struct record_header {
 
     /* From the executor (executor_info): these decide the bits of results. */
     uint8_t model_digest[CONTENT_HASH_BYTES];
+    uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model, which decides the drafts */
     char device[32];
     char numerics[192];
     char kv_type[16];

@@ -50,8 +50,7 @@ static uint64_t hash_entry(const struct step *step, const struct planned_sequenc
 
 static void write_entry(const struct step *step, const struct planned_sequence *entry,
                         int32_t hidden_size, struct byte_buffer *bits, struct byte_buffer *out) {
-    int32_t end = step->batch.inputs.query_start[entry - step->plan.entries + 1];
-    const int32_t *drafts = step->batch.inputs.token_ids + end - entry->num_drafts;
+    const int32_t *drafts = step_drafts(step, entry);
     int32_t num_rows = entry->num_scores + entry->num_samples + entry->num_forks;
     record_put_unsigned(out, entry->sequence->group->request->id);
     record_put_signed(out, entry->sequence->choice);

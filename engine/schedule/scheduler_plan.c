@@ -10,6 +10,9 @@
 
 /* Tokens of a prompt that are computed in a step although there is no time for them. */
 #define LEAST_CHUNK 4
+/* Tokens that the draft model may have to catch up with, for each that the sequence has generated:
+ * so what a short output cannot repay is not begun. */
+#define MISSED_TOKENS 16
 
 /* --- Blocks --- */
 
@@ -334,17 +337,14 @@ static void plan_prefills(struct scheduler *scheduler) {
     grant_shortest_first(scheduler, limit_ns, false);
 }
 
-/* Schedules drafts after the only pending token, if that is known. They preempt nobody. Returns
- * their number. */
-static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
+/* Schedules drafts after the only pending token, which is known. They preempt nobody. Returns their
+ * number. */
+static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
     int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence->num_tokens;
-    if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin ||
-        sequence->in_flight.num_tokens > 0)
-        return 0;
-    int32_t most = min_int32(sequence->num_wanted_drafts, sequence->max_tokens - begin - 1);
-    most = min_int32(most, budget_left(scheduler));
     int32_t covered = sequence->table.num_blocks * block_size - begin;
+    if (most == 0)
+        return 0;
     while (covered < most && block_manager_grow(&scheduler->blocks, &sequence->table))
         covered += block_size;
     int32_t granted = max_int32(min_int32(covered, most), 0);
@@ -353,22 +353,81 @@ static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequen
     return granted;
 }
 
+/* Returns how many drafts the sequence may get after its only pending token; 0 also if that is not
+ * known yet. */
+static int32_t most_drafts(const struct scheduler *scheduler, const struct sequence *sequence) {
+    int32_t begin = sequence->num_tokens;
+    if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin ||
+        sequence->in_flight.num_tokens > 0)
+        return 0;
+    int32_t most = min_int32(sequence->num_wanted_drafts, sequence->max_tokens - begin - 1);
+    return max_int32(min_int32(most, budget_left(scheduler)), 0);
+}
+
+/* Returns how many of the tokens from `begin` on the draft model computes in the step: a token
+ * takes it no longer than the model, and both share the step's budget. */
+static int32_t room_for_inputs(const struct scheduler *scheduler, int32_t begin,
+                               int32_t num_tokens) {
+    const struct step_plan *plan = scheduler->plan;
+    int32_t room = min_int32(budget_left(scheduler) - plan->num_draft_inputs, num_tokens - begin);
+    double limit_ns = room > LEAST_CHUNK ? step_limit_ns(scheduler) : 0;
+    const struct step_chunk chunk = {
+        .begin = begin, .num_tokens = room, .window = scheduler->config.kv.limits->window};
+    if (limit_ns == 0)
+        return max_int32(room, 0);
+    return max_int32(step_cost_fit(&scheduler->step_cost, &plan->work, &chunk, limit_ns),
+                     LEAST_CHUNK);
+}
+
+/* Has the draft model propose up to `most` drafts. Before that it computes what it has not computed
+ * yet of the sequence; if the step has no room for all of it, only a part, and no draft. */
+static void grant_model_drafts(struct scheduler *scheduler, struct planned_sequence *entry,
+                               int32_t most) {
+    struct step_plan *plan = scheduler->plan;
+    struct sequence *sequence = entry->sequence;
+    struct block_manager *blocks = &scheduler->blocks;
+    if (most == 0 || blocks->num_submitted > blocks->num_collected)
+        return;
+    int32_t num_tokens = sequence->num_tokens;
+    int32_t begin = block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1);
+    int64_t most_missed = MISSED_TOKENS * (1 + (int64_t)sequence_num_generated(sequence));
+    if (num_tokens - begin > most_missed)
+        return;
+    int32_t num_inputs = room_for_inputs(scheduler, begin, num_tokens);
+    int32_t room = budget_left(scheduler) - plan->num_draft_inputs - num_inputs;
+    bool is_complete = begin + num_inputs == num_tokens;
+    if (is_complete)
+        entry->num_drafts = grant_drafts(scheduler, sequence, min_int32(most, room));
+    if (num_inputs == 0 || (is_complete && entry->num_drafts == 0))
+        return;
+    entry->draft_begin = begin;
+    entry->num_draft_inputs = num_inputs;
+    plan->num_draft_inputs += num_inputs;
+    block_manager_add_drafted(blocks, &sequence->table, begin,
+                              begin + num_inputs + max_int32(entry->num_drafts - 1, 0));
+}
+
 static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
     struct step_plan *plan = scheduler->plan;
     int32_t begin = sequence_num_computed_ahead(sequence);
     int32_t end = begin + sequence->num_scheduled_tokens;
-    int32_t num_drafts = grant_drafts(scheduler, sequence);
-    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens);
-    chunk.num_rows += num_drafts;
-    step_work_add(&plan->work, &chunk);
-    plan->entries[plan->num_entries++] = (struct planned_sequence){
+    struct planned_sequence *entry = &plan->entries[plan->num_entries++];
+    *entry = (struct planned_sequence){
         .sequence = sequence,
         .begin = begin,
-        .num_tokens = sequence->num_scheduled_tokens,
-        .num_drafts = num_drafts,
         .samples = end == sequence_num_tokens_ahead(sequence) && end < sequence->max_tokens,
         .hidden_sum = -1,
+        .first_draft = -1,
     };
+    int32_t most = most_drafts(scheduler, sequence);
+    if (sequence->wants_model_drafts)
+        grant_model_drafts(scheduler, entry, most);
+    else
+        entry->num_drafts = grant_drafts(scheduler, sequence, most);
+    entry->num_tokens = sequence->num_scheduled_tokens;
+    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens);
+    chunk.num_rows += entry->num_drafts;
+    step_work_add(&plan->work, &chunk);
 }
 
 void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {

@@ -32,9 +32,9 @@ struct planned_sequence {
 struct step_plan {
     struct planned_sequence *entries; /* [num_entries], room for max_num_seqs */
     int32_t num_entries;
-    int32_t num_tokens;    /* of all entries */
+    int32_t num_tokens;       /* of all entries */
     int32_t num_draft_inputs; /* of all entries */
-    struct step_work work; /* of all entries */
+    struct step_work work;    /* of all entries */
     /* Groups that lost their blocks for this step. */
     int32_t num_swapped_out;
     int32_t num_dropped; /* to be recomputed */

@@ -191,6 +191,7 @@ void sequence_release(struct sequence *sequence) {
     sequence->drafts = NULL;
     sequence->num_drafts = 0;
     sequence->num_wanted_drafts = 0;
+    sequence->wants_model_drafts = false;
 }
 
 int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_t hidden_size) {

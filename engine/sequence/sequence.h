@@ -85,12 +85,16 @@ struct sequence {
     struct forced_tokens forced;   /* by it: the next ones */
     float *hidden_sum;             /* with POOLING_MEAN and num_computed > 0 */
 
-    /* Written by core/speculation.c: tokens that may follow, of which the first num_wanted_drafts
-     * are to be verified. Allocated once there are some. */
+    /* Written by core/speculation.c: tokens that may follow, found in the history. Allocated once
+     * there are some. */
     int32_t *drafts;
     int32_t num_drafts;
-    int32_t num_wanted_drafts;
     struct draft_acceptance acceptance;
+    struct draft_acceptance model_acceptance; /* of what the draft model proposes; its rate is -1
+                                                 before it is asked first */
+    int32_t
+        num_wanted_drafts;   /* to be verified in the next step: the first of the drafts, or ... */
+    bool wants_model_drafts; /* as many of the draft model, which proposes them in that step */
 
     /* Written by core/step_output.c: what is streamed. */
     struct detokenizer detokenizer;

@@ -18,6 +18,7 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
     sequence->mirostat_mu = 2 * request->params.settings.mirostat_tau;
     sequence->thinking = thinking_state_begin(&request->params.thinking);
     draft_acceptance_init(&sequence->acceptance);
+    sequence->model_acceptance.rate = -1;
     detokenizer_init(&sequence->detokenizer, &request->params);
 }
 

@@ -66,6 +66,9 @@ static uint64_t fingerprint(const struct batch *batch) {
     add_pairs(&hash, &batch->swap_in);
     add_pairs(&hash, &batch->copies);
     add_ints(&hash, batch->logit_rows, batch->num_sample_rows);
+    for (int32_t i = 0; i < batch->num_draft_requests; i++)
+        add_ints(&hash, &batch->draft_requests[i].seq,
+                 sizeof(struct draft_request) / sizeof(int32_t));
     add_ints(&hash, in->adapter_slots, in->adapter_slots != NULL ? in->num_seqs : 0);
     for (int32_t i = 0; i < batch->num_adapter_writes; i++) {
         const struct adapter_write *write = &batch->adapter_writes[i];
@@ -170,6 +173,10 @@ static int restart(struct executor *executor, struct error *err) {
     CHECK(fake->num_submitted == 0 && fake->is_lost);
     clear_slots(fake->slots, (size_t)fake->num_blocks * (size_t)fake->block_size);
     clear_slots(fake->host, (size_t)fake->num_host_blocks * (size_t)fake->block_size);
+    if (fake->drafted != NULL) {
+        clear_slots(fake->drafted, (size_t)fake->num_blocks * (size_t)fake->block_size);
+        clear_slots(fake->drafted_host, (size_t)fake->num_host_blocks * (size_t)fake->block_size);
+    }
     fake_executor_drop_adapters(fake);
     fake->num_sampled = 0;
     fake->is_lost = false;
@@ -237,6 +244,12 @@ void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks)
     alloc_scratch(fake);
 }
 
+void fake_executor_add_draft_model(struct fake_executor *fake) {
+    fake->drafted = alloc_slots(fake->num_blocks, fake->block_size);
+    fake->drafted_host = alloc_slots(fake->num_host_blocks, fake->block_size);
+    fake->token_ids = alloc_zeroed((size_t)fake->max_num_batched_tokens, sizeof(*fake->token_ids));
+}
+
 void fake_executor_drop_adapters(struct fake_executor *fake) {
     memset(fake->adapters, 0, sizeof(fake->adapters));
 }
@@ -244,12 +257,18 @@ void fake_executor_drop_adapters(struct fake_executor *fake) {
 void fake_executor_finish(struct fake_executor *fake) {
     free(fake->slots);
     free(fake->host);
+    free(fake->drafted);
+    free(fake->drafted_host);
+    free(fake->token_ids);
     free(fake->writers);
     free(fake->last_from);
     free(fake->last_to);
     free(fake->sampled);
     fake->slots = NULL;
     fake->host = NULL;
+    fake->drafted = NULL;
+    fake->drafted_host = NULL;
+    fake->token_ids = NULL;
     fake->writers = NULL;
     fake->last_from = NULL;
     fake->last_to = NULL;

@@ -64,12 +64,14 @@ struct fake_executor {
     int32_t num_blocks;
     int32_t num_host_blocks;
     int32_t max_num_batched_tokens;
-    struct shadow_slot *slots;    /* [num_blocks * block_size] */
-    struct shadow_slot *host;     /* [num_host_blocks * block_size] */
-    struct block_writer *writers; /* [num_blocks] */
-    int32_t *last_from;           /* scratch, [larger pool]: last list with the block as a source */
-    int32_t *last_to;             /* and as a destination */
-    int32_t num_lists;            /* lists of moves made so far */
+    struct shadow_slot *slots;                  /* [num_blocks * block_size] */
+    struct shadow_slot *host;                   /* [num_host_blocks * block_size] */
+    struct shadow_slot *drafted, *drafted_host; /* of the draft model; NULL: none */
+    int32_t *token_ids;                         /* of a batch whose drafts are filled in */
+    struct block_writer *writers;               /* [num_blocks] */
+    int32_t *last_from; /* scratch, [larger pool]: last list with the block as a source */
+    int32_t *last_to;   /* and as a destination */
+    int32_t num_lists;  /* lists of moves made so far */
     struct shadow_adapter adapters[LORA_MAX_SLOTS];
     uint64_t num_calls;
     bool is_lost;
@@ -79,6 +81,7 @@ struct fake_executor {
     uint64_t num_written, num_written_idle; /* pieces of adapters; in steps without tokens */
     uint64_t num_adapted, num_mixed;        /* sequences with an adapter; batches with several */
     uint64_t num_supplied;                  /* steps with late inputs */
+    uint64_t num_model_drafts, num_missed;  /* proposed; tokens computed before */
     int32_t next_mask;                      /* of the running call */
 
     /* Set by the owner after fake_executor_init. */
@@ -105,6 +108,8 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
                         int32_t max_num_batched_tokens);
 /* Blocks to swap to; none before. At most once. */
 void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks);
+/* A draft model, which is called after fake_executor_add_host. */
+void fake_executor_add_draft_model(struct fake_executor *fake);
 /* As when it sleeps: the slots hold nothing. */
 void fake_executor_drop_adapters(struct fake_executor *fake);
 void fake_executor_finish(struct fake_executor *fake);

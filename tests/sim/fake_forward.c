@@ -3,6 +3,7 @@
  * one's. */
 #include "tests/sim/fake_forward.h"
 
+#include "tests/sim/fake_draft.h"
 #include "tests/sim/fake_lora.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ int fake_forward_violate(struct fake_executor *fake, const char *what, int64_t a
 
 /* One side of a list of moves. */
 struct side {
-    struct shadow_slot *slots;
+    struct shadow_slot *slots, *drafted;
     int32_t num_blocks;
 };
 
@@ -44,21 +45,27 @@ static int check_moves(struct fake_executor *fake, const struct block_pairs *pai
     return 0;
 }
 
+static void copy_slots(const struct fake_executor *fake, const struct block_pairs *pairs,
+                       const struct shadow_slot *from, struct shadow_slot *to) {
+    size_t size = (size_t)fake->block_size;
+    for (int32_t i = 0; i < pairs->count && from != NULL; i++)
+        memcpy(to + (size_t)pairs->to[i] * size, from + (size_t)pairs->from[i] * size,
+               size * sizeof(*to));
+}
+
 static int move_blocks(struct fake_executor *fake, const struct block_pairs *pairs,
                        const struct side *from, const struct side *to, uint64_t *count) {
     if (check_moves(fake, pairs, from, to) != 0)
         return -1;
-    size_t size = (size_t)fake->block_size;
-    for (int32_t i = 0; i < pairs->count; i++)
-        memcpy(to->slots + (size_t)pairs->to[i] * size, from->slots + (size_t)pairs->from[i] * size,
-               size * sizeof(*to->slots));
+    copy_slots(fake, pairs, from->slots, to->slots);
+    copy_slots(fake, pairs, from->drafted, to->drafted);
     *count += (uint64_t)pairs->count;
     return 0;
 }
 
 static int make_moves(struct fake_executor *fake, const struct batch *batch) {
-    struct side device = {fake->slots, fake->num_blocks};
-    struct side host = {fake->host, fake->num_host_blocks};
+    struct side device = {fake->slots, fake->drafted, fake->num_blocks};
+    struct side host = {fake->host, fake->drafted_host, fake->num_host_blocks};
     if (move_blocks(fake, &batch->swap_out, &device, &host, &fake->num_swapped_out) != 0 ||
         move_blocks(fake, &batch->swap_in, &host, &device, &fake->num_swapped_in) != 0)
         return -1;
@@ -370,7 +377,8 @@ int fake_forward_run(struct fake_executor *fake, const struct batch *batch,
                      struct step_result *result) {
     if (check_batch(fake, batch) != 0 || check_tables(fake, &batch->inputs) != 0 ||
         write_adapters(fake, batch) != 0 || make_moves(fake, batch) != 0 ||
-        use_adapters(fake, batch) != 0 || compute(fake, batch, result) != 0)
+        use_adapters(fake, batch) != 0 || fake_draft_run(fake, batch, result) != 0)
         return -1;
-    return 0;
+    const struct batch filled = fake_draft_fill_in(fake, batch, result);
+    return compute(fake, &filled, result);
 }

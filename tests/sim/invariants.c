@@ -269,6 +269,23 @@ static void check_content(struct simulation *sim, const struct sequence *s) {
     }
 }
 
+/* The same of what the draft model has computed, once nothing is in flight. */
+static void check_drafted(struct simulation *sim, const struct sequence *s) {
+    const struct block_table *table = &s->table;
+    const struct simulated_request *request = s->group->request->user;
+    int32_t size = sim->limits.block_size;
+    if (sim->executor.drafted == NULL || table->on_host || sim->core.num_in_flight > 0)
+        return;
+    int32_t end = block_manager_num_drafted(&sim->core.scheduler.blocks, table, s->num_computed);
+    for (int32_t p = table->num_dropped * size; p < end && !sim->broken; p++) {
+        const struct shadow_slot *slot =
+            &sim->executor.drafted[table->blocks[p / size] * size + p % size];
+        EXPECT(sim, slot->position == p, p);
+        EXPECT(sim, slot->token == sequence_token(s, p), p);
+        EXPECT(sim, slot->scope == request->scope, p);
+    }
+}
+
 /* Sums up what the steps in flight say of a sequence. */
 static struct sequence_in_flight count_in_flight(const struct engine_core *core,
                                                  const struct sequence *s) {
@@ -324,6 +341,8 @@ static void check_sequence(struct simulation *sim, const struct sequence *s) {
     sim->num_dropped += (uint64_t)s->table.num_dropped;
     if (holds && !has_failed(sim) && !sim->broken)
         check_content(sim, s);
+    if (holds && !has_failed(sim) && !sim->broken)
+        check_drafted(sim, s);
 }
 
 static void check_entries_in_flight(struct simulation *sim, const struct sequence_group *g) {

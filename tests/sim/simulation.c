@@ -153,8 +153,7 @@ static int32_t count_verified(const struct step *step, const struct planned_sequ
 
 /* Returns how many of the entry's drafts are what was sampled in their place. */
 static int32_t count_accepted(const struct step *step, const struct planned_sequence *entry) {
-    int32_t end = step->batch.inputs.query_start[entry - step->plan.entries + 1];
-    const int32_t *drafts = step->batch.inputs.token_ids + end - entry->num_drafts;
+    const int32_t *drafts = step_drafts(step, entry);
     const struct sample_output *rows = step->result.rows + entry->first_row + entry->num_scores;
     int32_t count = 0, most = count_verified(step, entry);
     while (count < most && drafts[count] == rows[count].token)
@@ -179,6 +178,8 @@ static void count_drafts(struct simulation *sim, const struct step *step,
                num_accepted == count_verified(step, entry),
            num_accepted);
     counts->tokens += num_drafts;
+    counts->of_model += entry->first_draft >= 0 ? num_drafts : 0;
+    counts->of_model_accepted += entry->first_draft >= 0 ? (uint64_t)num_accepted : 0;
     counts->accepted += (uint64_t)num_accepted;
     counts->rejected += num_drafts - (uint64_t)num_accepted;
     counts->ended += ends;
@@ -466,7 +467,11 @@ static void begin_drafter(struct simulation *sim) {
     if (sim->variant.drafts == DRAFTS_NONE)
         return;
     sim->limits.num_speculative_tokens = random_range(&random, 1, MAX_SPECULATIVE_TOKENS);
-    if (sim->variant.drafts == DRAFTS_NGRAM) {
+    if (sim->variant.drafts == DRAFTS_MODEL) {
+        sim->config.has_draft_model = true;
+        fake_executor_add_draft_model(&sim->executor);
+    }
+    if (sim->variant.drafts == DRAFTS_NGRAM || sim->variant.drafts == DRAFTS_MODEL) {
         int32_t most = random_range(&random, 1, 4);
         CHECK(ngram_drafter_create(most, 1, &sim->drafter, &err) == 0);
     } else {

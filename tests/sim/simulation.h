@@ -24,7 +24,14 @@
 
 enum reader_kind { READER_PROMPT, READER_LAZY, READER_ABSENT };
 
-enum drafts { DRAFTS_NONE, DRAFTS_RIGHT, DRAFTS_WRONG, DRAFTS_MIXED, DRAFTS_NGRAM };
+enum drafts {
+    DRAFTS_NONE,
+    DRAFTS_RIGHT,
+    DRAFTS_WRONG,
+    DRAFTS_MIXED,
+    DRAFTS_NGRAM,
+    DRAFTS_MODEL, /* of a draft model; n-grams for those that it cannot draft for */
+};
 
 /* What may differ between two runs of a seed without a difference in its streams. */
 struct simulation_variant {
@@ -53,6 +60,7 @@ struct draft_counts {
     uint64_t penalised;        /* with a penalty */
     uint64_t after_preemption; /* of a group that was preempted before */
     uint64_t in_windows;       /* beyond the first window */
+    uint64_t of_model, of_model_accepted; /* of the draft model */
 };
 
 struct simulation {

@@ -136,6 +136,8 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
     fake_executor_init(&second->fake, header.limits.num_blocks, header.limits.block_size,
                        header.limits.max_num_batched_tokens);
     fake_executor_add_host(&second->fake, header.limits.num_host_blocks);
+    if (sim->config.has_draft_model)
+        fake_executor_add_draft_model(&second->fake);
     second->fake.max_num_seqs = header.limits.max_num_seqs;
     second->fake.window = header.limits.window;
     second->base.ops = &ops;
@@ -247,7 +249,9 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variant = {
         .async_scheduling = seed % 3 != 0,
         .mask_workers = seed % 2 == 0,
-        .drafts = seed % 4 < 2 ? DRAFTS_NONE : DRAFTS_NGRAM,
+        .drafts = seed % 4 == 1   ? DRAFTS_MODEL
+                  : seed % 4 == 0 ? DRAFTS_NONE
+                                  : DRAFTS_NGRAM,
         .num_stages = seed % 4 == 3 ? 2 : 1,
         .loses_ranks = seed % 5 == 0,
     };

@@ -24,7 +24,7 @@ struct totals {
     uint64_t steps, ahead, token_rows, supplied, dead_rows, deferred, collected_first, swaps,
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
-    uint64_t ngrams_accepted;
+    uint64_t ngrams_accepted, missed;
     uint64_t unmasked, mask_jobs, jumped;
     uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
     uint64_t losses, losses_ahead, alone, crashed;
@@ -230,6 +230,9 @@ static void check_drafts(struct simulation *sim, struct totals *totals) {
     sum->penalised += drafts->penalised;
     sum->after_preemption += drafts->after_preemption;
     sum->in_windows += drafts->in_windows;
+    sum->of_model += drafts->of_model;
+    sum->of_model_accepted += drafts->of_model_accepted;
+    totals->missed += sim->executor.num_missed;
 }
 
 static void add_flights(const struct simulation *sim, struct totals *totals) {
@@ -336,10 +339,10 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
         {.async_scheduling = true, .mask_workers = seed % 3 > 0},
         {.async_scheduling = seed % 2 == 0,
          .mask_workers = seed / 8 % 2 == 0,
-         .drafts = (enum drafts)(1 + seed / 2 % 4)},
+         .drafts = (enum drafts)(1 + seed / 2 % 5)},
         {.async_scheduling = seed % 3 != 0,
          .mask_workers = seed / 4 % 2 == 0,
-         .drafts = (enum drafts)(seed % 5),
+         .drafts = (enum drafts)(seed % 6),
          .loses_ranks = true},
         {.async_scheduling = true,
          .mask_workers = seed / 2 % 2 == 0,
@@ -376,6 +379,9 @@ static bool print_totals(const struct totals *totals) {
         {"drafted tokens verified", totals->drafts.tokens},
         {"accepted", totals->drafts.accepted},
         {"of n-grams among them", totals->ngrams_accepted},
+        {"proposed by a draft model", totals->drafts.of_model},
+        {"accepted", totals->drafts.of_model_accepted},
+        {"tokens that it computed before", totals->missed},
         {"rejected", totals->drafts.rejected},
         {"drafts accepted up to the end of a sequence", totals->drafts.ended},
         {"drafted tokens with a grammar", totals->drafts.masked},

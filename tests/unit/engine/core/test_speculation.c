@@ -206,6 +206,143 @@ static void test_cost_is_learnt_from_decoding(void **state) {
     assert_true(speculation.cost.mean_tokens == 3);
 }
 
+/* --- A draft model --- */
+
+/* Steps of the only sequence of the plan, as long as a server with these costs would take. */
+struct costs {
+    int64_t plain_ns, draft_ns; /* of a step; of each draft in addition */
+    float rate;                 /* how often a draft is right */
+};
+
+struct run {
+    int64_t ns, num_tokens;         /* of all steps */
+    int32_t num_drafted, num_plain; /* steps */
+};
+
+/* Decides by a fixed sequence of numbers whether a draft is right. */
+static int32_t draw_accepted(uint32_t *random, float rate, int32_t num_drafts) {
+    int32_t count = 0;
+    for (; count < num_drafts; count++) {
+        *random = *random * 1664525u + 1013904223u;
+        if ((float)(*random >> 8) / (float)(1u << 24) >= rate)
+            break;
+    }
+    return count;
+}
+
+static struct run run_steps(struct fixture *f, const struct costs *costs, int num_steps) {
+    struct run run = {0};
+    uint32_t random = 1;
+    for (int i = 0; i < num_steps; i++) {
+        f->speculation.num_decoding = 1;
+        speculation_propose(&f->speculation, f->sequence);
+        bool by_model = f->sequence->wants_model_drafts;
+        int32_t num_drafts = by_model ? f->sequence->num_wanted_drafts : 0;
+        f->entries[0] = (struct planned_sequence){.sequence = f->sequence,
+                                                  .num_tokens = 1 + num_drafts,
+                                                  .num_drafts = num_drafts,
+                                                  .num_draft_inputs = by_model};
+        f->plan.num_entries = 1;
+        f->plan.num_tokens = 1 + num_drafts;
+        f->plan.num_draft_inputs = by_model;
+        int64_t ns = costs->plain_ns + num_drafts * costs->draft_ns;
+        int32_t num_accepted = draw_accepted(&random, costs->rate, num_drafts);
+        speculation_note_step(&f->speculation, &f->plan, ns);
+        speculation_note_drafts(&f->speculation, &f->entries[0], num_accepted);
+        run.ns += ns;
+        run.num_tokens += 1 + num_accepted;
+        run.num_drafted += num_drafts > 0;
+        run.num_plain += num_drafts == 0;
+    }
+    return run;
+}
+
+static void start_with_model(struct fixture *f, const struct sampling_params *params) {
+    start(f, params);
+    f->speculation.drafter = NULL;
+    f->speculation.has_model = true;
+    speculation_init(&f->speculation);
+    begin(f);
+}
+
+/* The time of a token, in those of a plain step. */
+static double time_of_token(const struct run *run, const struct costs *costs) {
+    return (double)run->ns / (double)run->num_tokens / (double)costs->plain_ns;
+}
+
+static void test_a_model_that_is_right_drafts(void **state) {
+    struct sampling_params params = fixture_params(50);
+    const struct costs costs = {.plain_ns = 1000000, .draft_ns = 200000, .rate = 0.95f};
+    struct fixture f;
+    start_with_model(&f, &params);
+    struct run run = run_steps(&f, &costs, 1000);
+    assert_true(run.num_plain > 1000 / 40); /* by which costs are known */
+    assert_true(run.num_plain < 1000 / 20);
+    assert_true(time_of_token(&run, &costs) < 0.5);
+    stop(&f);
+}
+
+/* Neither one that is never right nor one that takes too long slows anything down. */
+static void test_a_model_that_does_not_pay_is_only_tried(void **state) {
+    static const struct costs all[] = {
+        {.plain_ns = 1000000, .draft_ns = 200000, .rate = 0},
+        {.plain_ns = 1000000, .draft_ns = 900000, .rate = 0.7f},
+        {.plain_ns = 1000000, .draft_ns = 20000000, .rate = 0.99f},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct sampling_params params = fixture_params(50);
+        struct fixture f;
+        start_with_model(&f, &params);
+        run_steps(&f, &all[i], 200);
+        struct run run = run_steps(&f, &all[i], 4000);
+        assert_true(time_of_token(&run, &all[i]) < 1.01);
+        assert_in_range(run.num_drafted, i == 2 ? 0 : 10, 200);
+        stop(&f);
+    }
+}
+
+/* Text of another kind comes, or a step was slow for another reason. */
+static void test_a_model_that_pays_again_is_found_out(void **state) {
+    struct sampling_params params = fixture_params(50);
+    struct costs costs = {.plain_ns = 1000000, .draft_ns = 200000, .rate = 0};
+    struct fixture f;
+    start_with_model(&f, &params);
+    run_steps(&f, &costs, 400);
+    costs.rate = 0.95f;
+    run_steps(&f, &costs, 2000);
+    struct run run = run_steps(&f, &costs, 400);
+    assert_true(time_of_token(&run, &costs) < 0.6);
+    stop(&f);
+}
+
+/* What comes next depends on which tokens are drafted. */
+static void test_a_model_drafts_only_what_it_may_not_know(void **state) {
+    struct sampling_params params = fixture_params(50);
+    const struct costs costs = {.plain_ns = 1000000, .draft_ns = 100000, .rate = 0.95f};
+    struct fixture f;
+    params.settings.frequency_penalty = 0.5f;
+    start_with_model(&f, &params);
+    struct run run = run_steps(&f, &costs, 100);
+    assert_int_equal(run.num_drafted, 0);
+    stop(&f);
+}
+
+/* The n-gram drafter is right as well, and costs nothing. */
+static void test_what_is_looked_up_is_preferred(void **state) {
+    struct sampling_params params = fixture_params(50);
+    const struct costs costs = {.plain_ns = 1000000, .draft_ns = 300000, .rate = 0.7f};
+    struct fixture f;
+    start_with_model(&f, &params);
+    struct run run = run_steps(&f, &costs, 100);
+    assert_true(run.num_drafted > 50);
+    f.speculation.drafter = &f.drafter.base;
+    for (int i = 0; i < 20; i++)
+        append(&f, 10);
+    assert_false(f.sequence->wants_model_drafts);
+    assert_int_equal(f.sequence->num_wanted_drafts, MAX_DRAFTS);
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_right_drafts_raise_what_is_verified),
@@ -214,6 +351,11 @@ int main(void) {
         cmocka_unit_test(test_the_next_step_waits_for_drafts),
         cmocka_unit_test(test_recomputation_does_not_wait),
         cmocka_unit_test(test_cost_is_learnt_from_decoding),
+        cmocka_unit_test(test_a_model_that_is_right_drafts),
+        cmocka_unit_test(test_a_model_that_does_not_pay_is_only_tried),
+        cmocka_unit_test(test_a_model_that_pays_again_is_found_out),
+        cmocka_unit_test(test_a_model_drafts_only_what_it_may_not_know),
+        cmocka_unit_test(test_what_is_looked_up_is_preferred),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -789,6 +789,58 @@ static void test_a_deferred_block_is_found(void **state) {
     kv_fixture_finish(&kv);
 }
 
+/* --- what a draft model has computed --- */
+
+static int32_t num_drafted(const struct kv_fixture *kv, int table) {
+    return block_manager_num_drafted(&kv->manager, &kv->tables[table], 100);
+}
+
+static void test_drafted_tokens_are_counted_from_the_first(void **state) {
+    struct kv_fixture kv;
+    int32_t room[16];
+    struct token_view tokens = kv_tokens(1, room, 16);
+    kv_fixture_init(&kv, 8, 0);
+    struct block_table *table = &kv.tables[0];
+    kv_compute(&kv, table, &tokens, 14);
+    assert_int_equal(num_drafted(&kv, 0), 0);
+    block_manager_add_drafted(&kv.manager, table, 0, 6);
+    assert_int_equal(num_drafted(&kv, 0), 6);
+    block_manager_add_drafted(&kv.manager, table, 6, 14);
+    assert_int_equal(num_drafted(&kv, 0), 14);
+    assert_int_equal(block_manager_num_drafted(&kv.manager, table, 9), 9);
+    block_manager_trim(&kv.manager, table, 13); /* drafts that were not accepted */
+    assert_int_equal(num_drafted(&kv, 0), 13);
+    assert_true(block_manager_make_writable(&kv.manager, table, 6)); /* computed again from there */
+    assert_int_equal(num_drafted(&kv, 0), 6);
+    block_manager_release(&kv.manager, table);
+    assert_true(block_manager_grow(&kv.manager, table)); /* another sequence's now */
+    assert_int_equal(num_drafted(&kv, 0), 0);
+    kv_fixture_finish(&kv);
+}
+
+static void test_drafted_tokens_are_shared_copied_and_swapped(void **state) {
+    struct kv_fixture kv;
+    int32_t room[16];
+    struct token_view tokens = kv_tokens(1, room, 16);
+    kv_fixture_init(&kv, 8, 8);
+    struct block_table *table = &kv.tables[0], *fork = &kv.tables[1], *found = &kv.tables[2];
+    kv_compute(&kv, table, &tokens, 11);
+    block_manager_add_drafted(&kv.manager, table, 0, 11);
+    block_manager_fork(&kv.manager, table, fork, 10);
+    assert_true(block_manager_make_writable(&kv.manager, fork, 10));
+    assert_int_equal(num_drafted(&kv, 1), 10); /* of the copy; token 10 is another one there */
+    assert_int_equal(num_drafted(&kv, 0), 11);
+    kv_run_step(&kv.manager);
+    assert_true(block_manager_swap_out(&kv.manager, &fork, 1));
+    kv_run_step(&kv.manager);
+    assert_true(block_manager_swap_in(&kv.manager, &fork, 1));
+    kv_run_step(&kv.manager);
+    assert_int_equal(num_drafted(&kv, 1), 10);
+    assert_int_equal(block_manager_match(&kv.manager, found, &tokens, 11), 8);
+    assert_int_equal(num_drafted(&kv, 2), 8); /* in the prefix cache, too */
+    kv_fixture_finish(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_grows_until_no_block_is_left),
@@ -827,6 +879,8 @@ int main(void) {
         cmocka_unit_test(test_steps_in_flight_defer_blocks),
         cmocka_unit_test(test_a_step_in_flight_holds_the_sources_of_its_copies),
         cmocka_unit_test(test_a_deferred_block_is_found),
+        cmocka_unit_test(test_drafted_tokens_are_counted_from_the_first),
+        cmocka_unit_test(test_drafted_tokens_are_shared_copied_and_swapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
