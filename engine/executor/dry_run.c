@@ -22,7 +22,6 @@ static struct batch_capacity capacity_of(const struct serving_limits *limits) {
 }
 
 struct largest_step {
-    bool has_adapters;
     struct batch_arena arena;
     struct step_result result;
 };
@@ -107,14 +106,13 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
     };
 }
 
-static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
-                    const struct serving_limits *limits, struct largest_step *step,
+static int run_step(struct backend *b, const struct dry_run_model *model, struct largest_step *step,
                     int32_t num_tokens, struct rank_watch *watch, struct error *err) {
-    fill(&step->arena, limits, num_tokens, step->has_adapters);
+    fill(&step->arena, model->limits, num_tokens, model->has_adapters);
     const struct batch batch = batch_arena_view(&step->arena);
     rank_watch_begin(watch);
-    rank_moves_enqueue(b, cache, NULL, &batch);
-    int status = llama_step(llama, cache, &batch, &step->result, err);
+    rank_moves_enqueue(b, model->cache, NULL, &batch);
+    int status = llama_step(model->llama, model->cache, &batch, &step->result, err);
     rank_watch_end(watch);
     return status;
 }
@@ -128,34 +126,32 @@ static int32_t next_larger(int32_t n) {
     return n == power ? n + max_int32(power / 2, 1) : 2 * power;
 }
 
-static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *cache,
-                     const struct serving_limits *limits, int32_t largest, bool has_adapters,
-                     struct rank_watch *watch, struct error *err) {
+static int run_steps(struct backend *b, const struct dry_run_model *model, struct rank_watch *watch,
+                     struct error *err) {
+    const struct serving_limits *limits = model->limits;
+    int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
+    int32_t largest = (int32_t)min_int64(limits->max_num_batched_tokens, most);
     struct largest_step step;
     if (alloc_step(&step, limits, err) != 0)
         return -1;
-    step.has_adapters = has_adapters;
     int status = 0;
     for (int32_t n = 1; n < largest && status == 0; n = next_larger(n))
-        status = run_step(b, llama, cache, limits, &step, n, watch, err);
+        status = run_step(b, model, &step, n, watch, err);
     if (status == 0)
-        status = run_step(b, llama, cache, limits, &step, largest, watch, err);
+        status = run_step(b, model, &step, largest, watch, err);
     free_step(&step);
     return status;
 }
 
-int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, bool has_adapters, struct rank_watch *watch,
-            struct tuning_report *out_tuning, struct error *err) {
+int dry_run(struct backend *b, const struct dry_run_model *models, int32_t num_models,
+            struct rank_watch *watch, struct tuning_report *out_tuning, struct error *err) {
     const struct tuning_ops *tuning = b->ops->tuning;
-    int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
-    int32_t largest = limits->max_num_batched_tokens;
-    if (largest > most)
-        largest = (int32_t)most;
+    int status = 0;
     *out_tuning = (struct tuning_report){0};
     if (tuning != NULL && tuning->begin(b, DRY_RUN_TUNING_SECONDS, err) != 0)
         return -1;
-    int status = run_steps(b, llama, cache, limits, largest, has_adapters, watch, err);
+    for (int32_t i = 0; i < num_models && status == 0; i++)
+        status = run_steps(b, &models[i], watch, err);
     if (tuning != NULL)
         tuning->end(b, out_tuning);
     return status;

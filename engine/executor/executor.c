@@ -133,11 +133,13 @@ static int choose_blocks(struct rank_executor *executor, int status, struct erro
     return status;
 }
 
-/* Stores the digest of the model that the ranks of all processes have read. */
-static int take_digest(struct rank_executor *executor, struct executor_info *info,
-                       struct error *err) {
+/* Stores the digests of the models that the ranks of all processes have read. */
+static int take_digests(struct rank_executor *executor, struct executor_info *info,
+                        struct error *err) {
     struct transport *transport = executor->setup.config->transport;
     struct weights_digest *digest = weights_reader_digest(executor->setup.reader);
+    if (executor->setup.draft_reader != NULL)
+        weights_digest_sum(weights_reader_digest(executor->setup.draft_reader), info->draft_digest);
     if (transport != NULL && rank_agreement_share_model(transport, digest, err) != 0)
         return -1;
     if (transport == NULL || transport->rank == 0)
@@ -151,12 +153,13 @@ static int allocate(struct rank_executor *executor, struct executor_info *info, 
     enter(executor, PHASE_ALLOCATE);
     int status = await_ranks(executor, err);
     struct error unseen;
-    if (take_digest(executor, &found, status == 0 ? err : &unseen) != 0)
+    if (take_digests(executor, &found, status == 0 ? err : &unseen) != 0)
         status = -1;
     if (agree(executor, status, &decision, err) != 0)
         return -1;
     rank_setup_describe(executor->ranks, executor->num_ranks, info);
     memcpy(info->model_digest, found.model_digest, sizeof(info->model_digest));
+    memcpy(info->draft_digest, found.draft_digest, sizeof(info->draft_digest));
     if (executor->setup.config->transport != NULL)
         rank_setup_describe_all(&decision, executor->setup.num_ranks, info);
     return 0;
@@ -270,7 +273,9 @@ static int reopen(struct rank_executor *executor, struct error *err) {
     executor->num_submitted = executor->num_waited_for = 0;
     executor->most_begun = executor->most_sampled = 0;
     pthread_mutex_unlock(&executor->lock);
-    if (tensor_file_refresh(executor->model->file, err) != 0)
+    const struct model *draft = executor->config.draft_model;
+    if (tensor_file_refresh(executor->model->file, err) != 0 ||
+        (draft != NULL && tensor_file_refresh(draft->file, err) != 0))
         return -1;
     if (open_all(executor, &executor->config, &info, err) != 0) {
         if (!executor_has_hung(&executor->base))
@@ -386,6 +391,8 @@ int executor_info_compare(const struct executor_info *first, const struct execut
     const struct serving_limits *a = &first->limits, *b = &now->limits;
     if (memcmp(first->model_digest, now->model_digest, sizeof(first->model_digest)) != 0)
         return error_set(err, ERROR_MODEL, "the model's files have changed since the start");
+    if (memcmp(first->draft_digest, now->draft_digest, sizeof(first->draft_digest)) != 0)
+        return error_set(err, ERROR_MODEL, "the draft model's files have changed since the start");
     if (a->num_blocks != b->num_blocks || a->num_host_blocks != b->num_host_blocks ||
         a->max_num_seqs != b->max_num_seqs ||
         a->max_num_batched_tokens != b->max_num_batched_tokens)

@@ -8,8 +8,8 @@
  * KV cache (engine/executor/rank.h). Each rank has a thread, in this process or in its own process
  * (engine/executor/remote_ranks.h); the steps of a single GPU are enqueued by the engine's thread.
  * Ranks share each layer, or the layers are divided among stages that have the same number of
- * ranks. Stages compute different steps at the same time: no token of a step may be one that is
- * sampled by an earlier step that was not waited for. */
+ * ranks. A single rank can have a draft model. Stages compute different steps at the same time: no
+ * token of a step may be one that is sampled by an earlier step that was not waited for. */
 #ifndef QUIRE_ENGINE_EXECUTOR_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_EXECUTOR_H
 

@@ -479,6 +479,8 @@ static int fill_start(struct process_executor *executor, struct error *err) {
     start->log_level = (int32_t)log_get_level();
     return copy_text("model", executor->config.model_path, start->model_path,
                      sizeof(start->model_path), err) != 0 ||
+                   copy_text("speculative-config", executor->config.draft_path, start->draft_path,
+                             sizeof(start->draft_path), err) != 0 ||
                    copy_text("device", config->device, start->device, sizeof(start->device), err) !=
                        0 ||
                    copy_text("cpu-isa", config->cpu_isa, start->cpu_isa, sizeof(start->cpu_isa),

@@ -22,7 +22,8 @@ struct process_executor_config {
     const char *program;     /* to run, in the form that posix_spawn(3) expects */
     const char *const *argv; /* its arguments, ending with NULL; they lead to rank_process_run */
     const char *model_path;  /* of the model, for the rank process to open */
-    struct executor_config executor;
+    const char *draft_path;  /* of the draft model, likewise; NULL: none */
+    struct executor_config executor; /* its draft_model is not read */
 };
 
 /* Creates the executor like executor_create, with its ranks in a new process. Everything that the

@@ -3,13 +3,14 @@
  *   backend      with the workspace of its ops
  *   weights      \
  *   adapters      | checked against the free memory before anything is read
- *   llama        /
+ *   llama         |
+ *   draft model  /   weights and workspace
  *   dry run      only on a GPU: drivers and libraries allocate what they need on first use,
  *                algorithms are timed, and decode steps are recorded, and dropped again
  *
  * then, once it is known how many blocks every rank has room for (sizing.h)
  *
- *   KV cache
+ *   KV cache     each pool with the draft model's
  *   recorded     decode steps, which read and write this cache
  *   host pool    for swapped blocks, in the system's memory */
 #include "engine/executor/rank.h"
@@ -17,11 +18,8 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
-#include "engine/executor/sizing.h"
-#include "kernels/kv_type.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 /* --- The size of each part --- */
@@ -89,6 +87,17 @@ static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *er
                       err);
 }
 
+static int plan_draft(struct rank *rank, struct error *err) {
+    if (!rank_has_draft(rank))
+        return 0;
+    size_t bytes = rank_draft_plan(&rank->draft, &rank->limits, &rank->weights_options);
+    rank->memory.draft_bytes = bytes;
+    return check_room(rank, "draft model", bytes,
+                      "serve a smaller draft model, or lower --max-num-batched-tokens or "
+                      "--max-num-seqs",
+                      err);
+}
+
 /* Stores what is left for the pools. planned_bytes: known to be needed and not allocated yet. */
 static void measure_free(struct rank *rank, size_t planned_bytes) {
     struct executor_memory *memory = &rank->memory;
@@ -99,161 +108,12 @@ static void measure_free(struct rank *rank, size_t planned_bytes) {
     rank->planned_bytes = planned_bytes;
     size_t left = free > planned_bytes ? free - planned_bytes : 0;
     size_t used = total - left, known = memory->weight_bytes + memory->adapter_bytes +
-                                        memory->workspace_bytes + memory->recorded_bytes;
+                                        memory->draft_bytes + memory->workspace_bytes +
+                                        memory->recorded_bytes;
     memory->overhead_bytes = used > known ? used - known : 0;
 }
 
 /* --- Opening, loading and closing --- */
-
-/* Replaces the backend's own reason for a shortage, which does not know the options. */
-static int explain(struct error *why, const char *part, const char *remedy, struct error *err) {
-    if (why->code != ERROR_MEMORY)
-        return error_set(err, why->code, "%s", why->message);
-    return error_set(err, ERROR_MEMORY, "out of memory for the %s: %s; %s", part, why->message,
-                     remedy);
-}
-
-/* On the CPU, bfloat16 is permission to round, which nobody gets without requesting it. */
-static enum dtype activation_dtype(const struct rank *rank, const char *device) {
-    if (rank->config.dtype != DTYPE_AUTO)
-        return rank->config.dtype;
-    return strncmp(device, "cuda", 4) == 0 ? model_default_activation_dtype(rank->model)
-                                           : DTYPE_F32;
-}
-
-static int open_device(struct rank *rank, const char *device, struct error *err) {
-    const struct model_config *model = &rank->model->config;
-    struct serving_limits *limits = &rank->limits;
-    struct error why = {0};
-    rank_watch_begin(rank->watch);
-    size_t device_bytes = backend_device_memory(device);
-    rank_watch_end(rank->watch);
-    CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
-    const struct backend_config backend_config = {
-        .num_threads = rank->config.num_threads,
-        .isa = rank->config.cpu_isa,
-        .limits = *limits,
-        .head_dim = model->head_dim,
-        .latent_dim = model->latent.kv_rank,
-        .num_q_heads = rank->shard.num_heads,
-        .num_kv_heads = rank->shard.num_kv_heads,
-        .activation_dtype = activation_dtype(rank, device),
-        .batch_invariant = rank->config.batch_invariant,
-        .group = rank->group,
-        .rank = rank->shard.rank,
-        .pipeline = rank->pipeline,
-        .stage = rank->stage,
-    };
-    rank_watch_begin(rank->watch);
-    rank->backend = backend_open(device, &backend_config, &why);
-    rank_watch_end(rank->watch);
-    if (rank->backend == NULL)
-        return explain(&why, "workspace of the device's operations",
-                       "lower --max-num-batched-tokens or --max-num-seqs", err);
-    return 0;
-}
-
-/* A GPU that exists but is too full is an error: the CPU would be slower by orders of magnitude,
- * and nobody wants that by accident. */
-static int open_auto(struct rank *rank, struct error *err) {
-    struct error why = {0};
-    if (open_device(rank, "cuda", &why) == 0)
-        return 0;
-    if (why.code == ERROR_MEMORY)
-        return error_set(err, why.code, "%s", why.message);
-    snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", why.message);
-    return open_device(rank, "cpu", err);
-}
-
-/* A device that was requested and cannot be used is an error of the configuration. */
-static int open_named(struct rank *rank, struct error *err) {
-    struct error why = {0};
-    if (open_device(rank, rank->config.device, &why) == 0)
-        return 0;
-    if (why.code == ERROR_MEMORY)
-        return error_set(err, why.code, "%s", why.message);
-    return error_set(err, ERROR_CONFIG, "device %s: %s", rank->config.device, why.message);
-}
-
-/* "auto, bf16, int8 or fp8" */
-static void list_kv_types(uint32_t types, char *text, size_t size) {
-    int used = snprintf(text, size, "auto");
-    for (enum kv_type type = 0; type < NUM_KV_TYPES && (types >> type) != 0; type++)
-        if ((types & KV_TYPE_BIT(type)) != 0)
-            used += snprintf(text + used, size - (size_t)used, "%s%s",
-                             types >> type == 1 ? " or " : ", ", kv_type_name(type));
-}
-
-static int choose_kv_type(struct rank *rank, struct error *err) {
-    enum kv_type *type = &rank->config.kv_type;
-    if (*type == KV_AUTO)
-        *type = backend_kv_type(rank->backend, model_default_kv_type(rank->model));
-    if ((rank->backend->kv_types & KV_TYPE_BIT(*type)) != 0)
-        return 0;
-    char taken[96];
-    list_kv_types(rank->backend->kv_types, taken, sizeof(taken));
-    return error_set(err, ERROR_CONFIG,
-                     "kv-cache-dtype: %s; on %s with this --dtype keys and values must be %s",
-                     kv_type_name(*type), rank->backend->name, taken);
-}
-
-/* Chooses the type of their numbers; without any, the shape is all zeros. */
-static void choose_lora_shape(struct rank *rank) {
-    const struct backend *b = rank->backend;
-    struct lora_shape *shape = &rank->config.lora;
-    CHECK(shape->num_slots >= 0 && shape->num_slots <= LORA_MAX_SLOTS);
-    if (shape->num_slots == 0)
-        *shape = (struct lora_shape){0};
-    else if (shape->dtype == DTYPE_AUTO)
-        shape->dtype = b->has_dedicated_memory ? b->activation_dtype : DTYPE_F16;
-}
-
-static void set_layout(struct rank *rank) {
-    const struct model_config *model = &rank->model->config;
-    rank->cache.layout = (struct kv_layout){
-        .num_layers = rank->shard.num_layers,
-        .num_kv_heads = rank->shard.num_kv_heads,
-        .head_dim = model->head_dim,
-        .latent_dim = model->latent.kv_rank,
-        .block_size = rank->limits.block_size,
-        .type = rank->config.kv_type,
-    };
-}
-
-static int open_backend(const struct rank_setup *setup, int32_t index, int32_t num_threads,
-                        struct rank *rank, struct error *err) {
-    const struct executor_config *config = setup->config;
-    int32_t number = setup->first_rank + index, per_stage = setup->num_ranks / setup->num_stages;
-    int32_t stage = number / per_stage;
-    *rank = (struct rank){.model = setup->model,
-                          .config = *config,
-                          .group = setup->groups[stage],
-                          .pipeline = setup->pipeline,
-                          .stage = stage,
-                          .watch = setup->watches != NULL ? &setup->watches[index] : NULL};
-    snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", setup->why_cpu);
-    rank->config.device = setup->device;
-    rank->config.num_threads = num_threads;
-    if (config->limits.max_model_len == 0)
-        rank->config.limits.max_model_len = config->most_model_len;
-    rank->weights_options = (struct weights_options){
-        .max_model_len = rank->config.limits.max_model_len, .quantization = config->quantization};
-    /* Options that contradict each other do so on every device. */
-    if (sizing_choose_step(setup->device, 0, &rank->config.limits, &rank->limits, err) != 0 ||
-        model_shard_init_stage(setup->model, config->quantization, number, per_stage,
-                               setup->num_stages, &rank->shard, err) != 0)
-        return -1;
-    int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
-    if (status != 0 || choose_kv_type(rank, err) != 0)
-        return -1;
-    choose_lora_shape(rank);
-    rank->weights_options.cuts_key_bias = kv_type_has_scales(rank->config.kv_type);
-    rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL;
-    if (!rank->backend->has_dedicated_memory)
-        rank->watch = NULL; /* a CPU may take as long as it needs */
-    set_layout(rank);
-    return 0;
-}
 
 static int load_weights(struct rank *rank, struct weights_reader *reader, struct error *err) {
     struct backend *b = rank->backend;
@@ -286,7 +146,7 @@ static int create_adapters(struct rank *rank, struct error *err) {
                                    &rank->config.lora, &rank->lora, &why);
     rank_watch_end(rank->watch);
     if (status != 0)
-        return explain(&why, "adapters", "lower --max-loras or --max-lora-rank", err);
+        return rank_explain(&why, "adapters", "lower --max-loras or --max-lora-rank", err);
     rank->memory.adapter_bytes = lora_slots_bytes(rank->lora);
     return 0;
 }
@@ -306,11 +166,38 @@ static int create_llama(struct rank *rank, struct error *err) {
     return 0;
 }
 
+static int load_draft(struct rank *rank, struct weights_reader *reader, struct error *err) {
+    if (plan_draft(rank, err) != 0)
+        return -1;
+    if (!rank_has_draft(rank))
+        return 0;
+    size_t before = free_bytes_of(rank);
+    if (rank_draft_load(&rank->draft, reader, &rank->weights_options, rank->watch, err) != 0)
+        return -1;
+    size_t after = free_bytes_of(rank);
+    rank->memory.draft_bytes = rank_draft_bytes(&rank->draft);
+    if (rank->backend->has_dedicated_memory && before > after)
+        rank->memory.draft_bytes = before - after;
+    return 0;
+}
+
+static int alloc_cache(struct backend *b, int32_t num_blocks, struct kv_cache *cache,
+                       struct error *err) {
+    cache->num_blocks = num_blocks;
+    return b->ops->buffer_alloc(b, (size_t)num_blocks * kv_block_bytes(&cache->layout),
+                                &cache->buffer, err);
+}
+
 static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err) {
-    struct backend *b = rank->backend;
-    rank->cache.num_blocks = num_blocks;
-    return b->ops->buffer_alloc(b, (size_t)num_blocks * kv_block_bytes(&rank->cache.layout),
-                                &rank->cache.buffer, err);
+    if (alloc_cache(rank->backend, num_blocks, &rank->cache, err) != 0)
+        return -1;
+    return rank_has_draft(rank) ? alloc_cache(rank->backend, num_blocks, &rank->draft.cache, err)
+                                : 0;
+}
+
+static void free_blocks(struct rank *rank) {
+    rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+    rank->backend->ops->buffer_free(rank->backend, &rank->draft.cache.buffer);
 }
 
 static int record_steps(struct rank *rank, struct error *err) {
@@ -320,46 +207,59 @@ static int record_steps(struct rank *rank, struct error *err) {
     int64_t begin = clock_now_ns();
     rank_watch_begin(rank->watch);
     int status = llama_record(rank->llama, &rank->cache, &why);
+    if (status == 0 && rank_has_draft(rank))
+        status = llama_record(rank->draft.llama, &rank->draft.cache, &why);
     rank_watch_end(rank->watch);
     rank->recording_ns += clock_now_ns() - begin;
     return status == 0 ? 0
-                       : explain(&why, "recorded decode steps",
-                                 "lower --gpu-memory-utilization or --max-num-seqs", err);
+                       : rank_explain(&why, "recorded decode steps",
+                                      "lower --gpu-memory-utilization or --max-num-seqs", err);
+}
+
+static void forget_steps(struct rank *rank) {
+    llama_forget_recorded(rank->llama);
+    if (rank_has_draft(rank))
+        llama_forget_recorded(rank->draft.llama);
 }
 
 /* *out_returned: bytes of the recorded steps that are free again until steps are recorded for the
  * cache. */
 static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     struct error why = {0};
+    const struct dry_run_model models[] = {
+        {rank->llama, &rank->cache, &rank->limits, rank->lora != NULL},
+        {rank->draft.llama, &rank->draft.cache, &rank->draft.limits, false},
+    };
     if (alloc_blocks(rank, 2, &why) != 0 ||
-        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->lora != NULL,
-                rank->watch, &rank->tuning, &why) != 0)
-        return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
-                       err);
+        dry_run(rank->backend, models, rank_has_draft(rank) ? 2 : 1, rank->watch, &rank->tuning,
+                &why) != 0)
+        return rank_explain(&why, "largest step",
+                            "lower --max-num-batched-tokens or --max-num-seqs", err);
     size_t before = free_bytes_of(rank);
     if (record_steps(rank, err) != 0)
         return -1;
     size_t with_steps = free_bytes_of(rank);
-    llama_forget_recorded(rank->llama);
+    forget_steps(rank);
     size_t after = free_bytes_of(rank);
     rank->memory.recorded_bytes = before > with_steps ? before - with_steps : 0;
     *out_returned = after > with_steps ? after - with_steps : 0;
-    rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+    free_blocks(rank);
     return 0;
 }
 
 static int plan_memory(struct rank *rank, struct error *err) {
     size_t workspace_bytes;
     if (plan_weights(rank, err) != 0 || plan_adapters(rank, err) != 0 ||
-        plan_workspace(rank, &workspace_bytes, err) != 0)
+        plan_workspace(rank, &workspace_bytes, err) != 0 || plan_draft(rank, err) != 0)
         return -1;
-    measure_free(rank, rank->memory.weight_bytes + rank->memory.adapter_bytes + workspace_bytes);
+    measure_free(rank, rank->memory.weight_bytes + rank->memory.adapter_bytes + workspace_bytes +
+                           rank->memory.draft_bytes);
     return 0;
 }
 
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err) {
-    if (open_backend(setup, index, num_threads, out, err) == 0 && plan_memory(out, err) == 0)
+    if (rank_open_backend(setup, index, num_threads, out, err) == 0 && plan_memory(out, err) == 0)
         return 0;
     rank_close(out);
     return -1;
@@ -372,10 +272,11 @@ int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err
     return plan_memory(rank, err);
 }
 
-int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err) {
+int rank_load(struct rank *rank, struct weights_reader *reader, struct weights_reader *draft_reader,
+              struct error *err) {
     size_t returned_bytes = 0;
     if (load_weights(rank, reader, err) != 0 || create_adapters(rank, err) != 0 ||
-        create_llama(rank, err) != 0 ||
+        create_llama(rank, err) != 0 || load_draft(rank, draft_reader, err) != 0 ||
         (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
         return -1;
     measure_free(rank, returned_bytes);
@@ -391,25 +292,37 @@ static int create_cache(struct rank *rank, struct error *err) {
         status = b->ops->synchronize(b, &why);
     rank_watch_end(rank->watch);
     if (status != 0)
-        return explain(&why, "KV cache",
-                       "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
+        return rank_explain(&why, "KV cache",
+                            "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
     return 0;
 }
 
-static int create_host_pool(struct rank *rank, struct error *err) {
+/* Adds the time that it takes to move a block. */
+static int create_host_pool(struct rank *rank, struct kv_cache *cache, struct buffer *host_pool,
+                            struct error *err) {
     struct backend *b = rank->backend;
     int32_t num_blocks = rank->limits.num_host_blocks;
-    size_t bytes = (size_t)num_blocks * kv_block_bytes(&rank->cache.layout);
+    int64_t block_ns = 0;
     struct error why = {0};
-    if (num_blocks == 0)
-        return 0;
-    if (b->ops->host_alloc(b, bytes, &rank->host_pool, &why) != 0)
-        return explain(&why, "host pool of KV blocks", "lower --swap-space", err);
+    if (b->ops->host_alloc(b, (size_t)num_blocks * kv_block_bytes(&cache->layout), host_pool,
+                           &why) != 0)
+        return rank_explain(&why, "host pool of KV blocks", "lower --swap-space", err);
     rank_watch_begin(rank->watch);
-    int status = rank_moves_measure(b, &rank->cache, rank->host_pool.data, num_blocks,
-                                    &rank->swap_block_ns, err);
+    int status = rank_moves_measure(b, cache, host_pool->data, num_blocks, &block_ns, err);
     rank_watch_end(rank->watch);
+    rank->swap_block_ns += block_ns;
     return status;
+}
+
+static int create_host_pools(struct rank *rank, struct error *err) {
+    rank->swap_block_ns = 0;
+    if (rank->limits.num_host_blocks == 0)
+        return 0;
+    if (create_host_pool(rank, &rank->cache, &rank->host_pool, err) != 0)
+        return -1;
+    return rank_has_draft(rank)
+               ? create_host_pool(rank, &rank->draft.cache, &rank->draft.host_pool, err)
+               : 0;
 }
 
 int rank_allocate(struct rank *rank, struct error *err) {
@@ -417,24 +330,26 @@ int rank_allocate(struct rank *rank, struct error *err) {
         (rank->backend->has_dedicated_memory && record_steps(rank, err) != 0))
         return -1;
     rank->memory.free_bytes = free_bytes_of(rank);
-    return create_host_pool(rank, err);
+    return create_host_pools(rank, err);
 }
 
 static void free_pools(struct rank *rank) {
     rank->backend->ops->host_free(rank->backend, &rank->host_pool);
-    rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+    rank->backend->ops->host_free(rank->backend, &rank->draft.host_pool);
+    free_blocks(rank);
 }
 
 void rank_release(struct rank *rank) {
     rank_watch_begin(rank->watch);
     if (rank->records_steps)
-        llama_forget_recorded(rank->llama);
+        forget_steps(rank);
     free_pools(rank);
     rank_watch_end(rank->watch);
 }
 
 void rank_close(struct rank *rank) {
     llama_destroy(rank->llama);
+    rank_draft_close(&rank->draft);
     if (rank->backend != NULL) {
         free_pools(rank);
         lora_slots_destroy(rank->lora);
@@ -446,10 +361,19 @@ void rank_close(struct rank *rank) {
 
 /* --- Steps --- */
 
-void rank_begin(struct rank *rank, const struct batch *batch) {
+void rank_begin(struct rank *rank, const struct batch *batch, struct step_result *result) {
+    struct batch with_drafts;
     rank_watch_begin(rank->watch);
     rank_write_adapters(rank, batch);
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
+    if (rank_has_draft(rank))
+        rank_moves_enqueue(rank->backend, &rank->draft.cache, rank->draft.host_pool.data, batch);
+    if (batch->num_draft_requests > 0) {
+        rank_watch_end(rank->watch);
+        with_drafts = rank_draft_run(&rank->draft, batch, result, rank->watch);
+        batch = &with_drafts;
+        rank_watch_begin(rank->watch);
+    }
     if (batch->inputs.num_tokens > 0)
         llama_forward(rank->llama, &rank->cache, batch);
     rank_watch_end(rank->watch);

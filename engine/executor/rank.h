@@ -1,13 +1,15 @@
 /* Everything that one rank computes with: backend, its share of the weights and of the adapters'
- * slots, workspace, the KV cache of its heads and layers, and its host block pool. rank_load and
- * rank_allocate allocate the memory; a step allocates no device memory. A rank is opened, used and
- * closed by one thread, or by several one after another (rank_executor.h). The ranks of an executor
- * are opened, and run their steps, together (backend.h). */
+ * slots, workspace, the KV cache of its heads and layers, and its host block pool; and a draft
+ * model with its own of all these, if there is one. rank_load and rank_allocate allocate the
+ * memory; a step allocates no device memory. A rank is opened, used and closed by one thread, or by
+ * several one after another (rank_executor.h). The ranks of an executor are opened, and run their
+ * steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
 #include "config/base/clock.h"
 #include "engine/executor/executor.h"
+#include "engine/executor/rank_draft.h"
 #include "models/llama.h"
 #include "models/lora/lora_slots.h"
 #include "models/weights/weights.h"
@@ -60,7 +62,8 @@ struct rank_setup {
     struct backend_group *groups[BACKEND_MAX_RANKS];
     struct backend_pipeline *pipeline; /* NULL: one stage */
     struct weights_reader *reader;
-    struct rank_watch *watches; /* [num_local]; NULL: nobody watches */
+    struct weights_reader *draft_reader; /* NULL: there is no draft model */
+    struct rank_watch *watches;          /* [num_local]; NULL: nobody watches */
     char why_cpu[512];
 };
 
@@ -81,6 +84,7 @@ struct rank {
     struct llama *llama;
     struct kv_cache cache;
     struct buffer host_pool; /* empty: none */
+    struct rank_draft draft;
     int64_t swap_block_ns;
     bool records_steps; /* once the backend is open */
     int64_t recording_ns;
@@ -99,10 +103,11 @@ int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads
               struct error *err);
 /* Plans the memory for sequences of this length, before the weights are loaded. */
 int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err);
-/* Loads the weights and allocates the workspace; a GPU has also run its largest steps then. On
- * failure the rank must still be closed. The other ranks do not learn of it: they wait in
- * weights_reader_read. */
-int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err);
+/* Loads the weights and allocates the workspace; a GPU has also run its largest steps then. The
+ * draft model, if there is one, is read by draft_reader. On failure the rank must still be closed.
+ * The other ranks do not learn of it: they wait in weights_reader_read. */
+int rank_load(struct rank *rank, struct weights_reader *reader, struct weights_reader *draft_reader,
+              struct error *err);
 /* Allocates both pools in the sizes of rank->limits. On failure the rank must still be closed. */
 int rank_allocate(struct rank *rank, struct error *err);
 /* Gives back everything that rank_allocate allocated, even if that was only a part. It may be
@@ -110,9 +115,20 @@ int rank_allocate(struct rank *rank, struct error *err);
 void rank_release(struct rank *rank);
 void rank_close(struct rank *rank); /* accepts a zeroed one */
 
+static inline bool rank_has_draft(const struct rank *rank) {
+    return rank->draft.model != NULL;
+}
+
+/* Returns the bytes of a block of both pools, with the draft model's part. */
+static inline size_t rank_block_bytes(const struct rank *rank) {
+    return kv_block_bytes(&rank->cache.layout) +
+           (rank_has_draft(rank) ? kv_block_bytes(&rank->draft.cache.layout) : 0);
+}
+
 /* The parts of a step, in this order. rank_begin writes the batch's pieces of adapters, moves its
  * blocks and computes the last hidden states, without reading a late input (batch.h); for a batch
- * without tokens it only writes and moves.
+ * without tokens it only writes and moves. For one with draft requests it first computes these,
+ * which waits for the device: no other step may then be begun and not waited for.
  * rank_sample does the rest. rank_wait waits until the result of the oldest step that was sampled
  * is complete; it returns 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 void rank_begin(struct rank *rank, const struct batch *batch, struct step_result *result);
@@ -126,6 +142,14 @@ bool rank_is_asynchronous(const struct rank *rank);
 struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Returns whether rank_wait would return at once. Only for an asynchronous rank. */
 bool rank_is_done(const struct rank *rank);
+
+/* --- rank_backend.c: the rank's device, and what is chosen with it --- */
+
+/* Opens the backend of rank_open. On failure the rank must still be closed. */
+int rank_open_backend(const struct rank_setup *setup, int32_t index, int32_t num_threads,
+                      struct rank *rank, struct error *err);
+/* Replaces the backend's own reason for a shortage, which does not know the options. */
+int rank_explain(struct error *why, const char *part, const char *remedy, struct error *err);
 
 /* --- rank_moves.c: what a rank moves before it computes a step --- */
 
@@ -154,15 +178,21 @@ int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_poo
 /* Algorithms are timed for at most DRY_RUN_TUNING_SECONDS, by the device's clock. */
 #define DRY_RUN_TUNING_SECONDS 2.0
 
-/* Runs steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, over at most max_num_seqs sequences, and finally
- * one of max_num_batched_tokens. So the sizes of decode steps, which wait for products most, are
- * timed first. Each sequence samples a token with every feature of sampling on and has its hidden
- * states summed; with has_adapters, all use that of slot 0. The first is max_model_len long. All of
- * them live in block 0 of the cache, which each step copies to block 1: the results are
- * meaningless. limits->num_blocks is not read. The watch sees each step; NULL: none. *out_tuning
- * reports what was timed. */
-int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, bool has_adapters, struct rank_watch *watch,
-            struct tuning_report *out_tuning, struct error *err);
+struct dry_run_model {
+    struct llama *llama;
+    struct kv_cache *cache;
+    const struct serving_limits *limits;
+    bool has_adapters;
+};
+
+/* Runs steps of each model, of 1, 2, 3, 4, 6, 8, 12, ... tokens, over at most max_num_seqs
+ * sequences, and finally one of max_num_batched_tokens. So the sizes of decode steps, which wait
+ * for products most, are timed first. Each sequence samples a token with every feature of sampling
+ * on and has its hidden states summed; with has_adapters, all use that of slot 0. The first is
+ * max_model_len long. All of them live in block 0 of the cache, which each step copies to block 1:
+ * the results are meaningless. limits->num_blocks is not read. The watch sees each step; NULL:
+ * none. *out_tuning reports what was timed. */
+int dry_run(struct backend *b, const struct dry_run_model *models, int32_t num_models,
+            struct rank_watch *watch, struct tuning_report *out_tuning, struct error *err);
 
 #endif

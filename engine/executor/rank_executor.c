@@ -176,7 +176,7 @@ static void begin_step(struct rank_thread *thread) {
     const struct submitted_step *step = step_at(executor, thread->num_begun++);
     executor->most_begun = most(executor->most_begun, thread->num_begun);
     int64_t start_ns = start_work(thread);
-    rank_begin(rank_of(thread), step->batch);
+    rank_begin(rank_of(thread), step->batch, step->result);
     end_work(thread, start_ns);
 }
 
@@ -282,10 +282,11 @@ static void open_rank(struct rank_thread *thread, struct error *err) {
 /* If this rank fails, the others learn that its part of the weights, for which they wait, does not
  * come. */
 static enum phase load(struct rank_thread *thread) {
-    struct weights_reader *reader = thread->executor->setup.reader;
+    const struct rank_setup *setup = &thread->executor->setup;
     struct error err = {0};
-    if (rank_load(&thread->executor->ranks[thread->index], reader, &err) != 0)
-        weights_reader_abandon(reader, &err);
+    if (rank_load(&thread->executor->ranks[thread->index], setup->reader, setup->draft_reader,
+                  &err) != 0)
+        weights_reader_abandon(setup->reader, &err);
     return await_phase_after(PHASE_LOAD, thread->executor, &err);
 }
 
@@ -356,7 +357,7 @@ void rank_executor_submit(struct executor *base, const struct batch *batch,
     pthread_mutex_unlock(&executor->lock);
     if (!executor->is_direct || has_failed(executor))
         return;
-    rank_begin(&executor->ranks[0], batch);
+    rank_begin(&executor->ranks[0], batch, result);
     if (!batch->has_late_inputs)
         rank_sample(&executor->ranks[0], batch, result);
 }

@@ -169,6 +169,18 @@ static int check_row(const struct sample_row *requested, const struct sample_out
     return 0;
 }
 
+static int check_drafts(const struct batch *batch, const int32_t *drafts, int32_t vocab_size,
+                        struct error *err) {
+    int32_t num_drafts = 0;
+    for (int32_t i = 0; i < batch->num_draft_requests; i++)
+        num_drafts += batch->draft_requests[i].num_drafts;
+    for (int32_t i = 0; i < num_drafts; i++)
+        if (!is_token(drafts[i], vocab_size))
+            return error_set(err, ERROR_RESTART, "draft %d is token %d of %d", i, drafts[i],
+                             vocab_size);
+    return 0;
+}
+
 int rank_message_check_done(const struct rank_message *message, const struct batch *batch,
                             const struct step_result *result, int32_t vocab_size,
                             struct error *err) {
@@ -188,7 +200,7 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
         if (check_row(&batch->sample_rows[i], &result->rows[i], result->listed_logprobs, i,
                       vocab_size, err) != 0)
             return -1;
-    return 0;
+    return check_drafts(batch, result->drafts, vocab_size, err);
 }
 
 /* --- The memory of steps --- */

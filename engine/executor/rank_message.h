@@ -38,6 +38,7 @@ struct rank_start {
     char device[32];
     char cpu_isa[32]; /* empty: NULL */
     char model_path[RANK_MAX_PATH];
+    char draft_path[RANK_MAX_PATH]; /* of the draft model; empty: none */
     int32_t log_level;
 };
 
@@ -77,8 +78,8 @@ int rank_message_check_error(const struct error *reported, struct error *err);
 
 /* Checks what came for the step that was waited for first. It must be RANK_DONE, which may carry an
  * error. Without an error, the result must be possible for the batch: its number of rows, tokens of
- * the vocabulary, as many top logprobs as each row wants. Returns -1 with ERROR_RESTART and what is
- * wrong. */
+ * the vocabulary, drafts too, as many top logprobs as each row wants. Returns -1 with ERROR_RESTART
+ * and what is wrong. */
 int rank_message_check_done(const struct rank_message *message, const struct batch *batch,
                             const struct step_result *result, int32_t vocab_size,
                             struct error *err);

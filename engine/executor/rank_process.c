@@ -23,7 +23,7 @@ struct rank_step {
 
 struct rank_process {
     struct rank_start start;
-    struct model *model;
+    struct model *model, *draft_model; /* the second may be NULL */
     struct executor *executor;
     struct step_mapping memory;
     struct rank_step steps[EXECUTOR_MAX_STEPS];
@@ -43,8 +43,11 @@ static int open_ranks(struct rank_process *process, struct executor_info *info, 
     start->config.cpu_isa = start->cpu_isa[0] != '\0' ? start->cpu_isa : NULL;
     start->config.progress = (struct weights_progress){.report = report};
     log_set_level((enum log_level)start->log_level);
-    if (model_open(start->model_path, &process->model, err) != 0)
+    if (model_open(start->model_path, &process->model, err) != 0 ||
+        (start->draft_path[0] != '\0' &&
+         model_open(start->draft_path, &process->draft_model, err) != 0))
         return -1;
+    start->config.draft_model = process->draft_model;
     return executor_create(process->model, &start->config, info, &process->executor, err);
 }
 
@@ -129,6 +132,7 @@ static void finish(struct rank_process *process) {
     }
     if (process->executor != NULL)
         process->executor->ops->destroy(process->executor);
+    model_close(process->draft_model);
     model_close(process->model);
 }
 

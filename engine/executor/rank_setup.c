@@ -85,7 +85,7 @@ static int connect_ranks(struct rank_setup *setup, struct error *err) {
     return create_pipeline(setup, per_stage, err);
 }
 
-static int create_reader(struct rank_setup *setup, struct error *err) {
+static int create_readers(struct rank_setup *setup, struct error *err) {
     const struct executor_config *config = setup->config;
     int status = config->transport == NULL
                      ? weights_reader_create(setup->model, setup->num_local, &setup->reader, err)
@@ -93,6 +93,8 @@ static int create_reader(struct rank_setup *setup, struct error *err) {
                                                     config->load_mode, &setup->reader, err);
     if (status == 0)
         weights_reader_set_progress(setup->reader, config->progress);
+    if (status == 0 && config->draft_model != NULL)
+        status = weights_reader_create(config->draft_model, 1, &setup->draft_reader, err);
     return status;
 }
 
@@ -107,7 +109,8 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
     choose_device(out);
-    if (connect_ranks(out, err) != 0 || (loads && create_reader(out, err) != 0)) {
+    if (rank_draft_check(config, err) != 0 || connect_ranks(out, err) != 0 ||
+        (loads && create_readers(out, err) != 0)) {
         rank_setup_finish(out);
         return -1;
     }
@@ -116,11 +119,12 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
 
 void rank_setup_loaded(struct rank_setup *setup) {
     weights_reader_destroy(setup->reader);
-    setup->reader = NULL;
+    weights_reader_destroy(setup->draft_reader);
+    setup->reader = setup->draft_reader = NULL;
 }
 
 void rank_setup_finish(struct rank_setup *setup) {
-    weights_reader_destroy(setup->reader);
+    rank_setup_loaded(setup);
     backend_pipeline_destroy(setup->pipeline);
     for (int32_t s = 0; s < BACKEND_MAX_RANKS; s++)
         backend_group_destroy(setup->groups[s]);
@@ -194,7 +198,7 @@ void rank_setup_describe_place(const struct rank_setup *setup, const struct rank
 static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     size_t bytes = 0;
     for (int32_t r = 0; r < num_ranks; r++)
-        bytes += kv_block_bytes(&ranks[r].cache.layout);
+        bytes += rank_block_bytes(&ranks[r]);
     return bytes;
 }
 
@@ -235,7 +239,7 @@ static size_t rest(size_t bytes, size_t taken) {
 /* Returns the budget on a device with its own memory. */
 static struct kv_budget kv_budget_of_device(const struct rank *rank) {
     return (struct kv_budget){
-        .block_bytes = kv_block_bytes(&rank->cache.layout),
+        .block_bytes = rank_block_bytes(rank),
         .memory_bytes = share_of_rank(rank, rank->config.kv_memory_bytes),
         .free_bytes = rest(rank->free_bytes, rank->planned_bytes),
         .total_bytes = rank->total_bytes,
@@ -246,7 +250,7 @@ static struct kv_budget kv_budget_of_device(const struct rank *rank) {
 /* The system's memory that ranks in one process share: the least was left when the last one had
  * loaded. */
 struct system_memory {
-    size_t free_bytes, planned_bytes, weight_bytes, adapter_bytes;
+    size_t free_bytes, planned_bytes, weight_bytes, adapter_bytes, draft_bytes;
 };
 
 static struct system_memory system_memory_of(const struct rank *ranks, int32_t num_ranks) {
@@ -256,6 +260,7 @@ static struct system_memory system_memory_of(const struct rank *ranks, int32_t n
         memory.planned_bytes += ranks[r].planned_bytes;
         memory.weight_bytes += ranks[r].memory.weight_bytes;
         memory.adapter_bytes += ranks[r].memory.adapter_bytes;
+        memory.draft_bytes += ranks[r].memory.draft_bytes;
     }
     memory.free_bytes = share_of_machine(&ranks[0], memory.free_bytes);
     return memory;
@@ -270,7 +275,8 @@ static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t nu
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], config->kv_memory_bytes),
         .free_bytes = rest(memory.free_bytes, memory.planned_bytes),
-        .system_bytes = rest(system_bytes, memory.weight_bytes + memory.adapter_bytes),
+        .system_bytes =
+            rest(system_bytes, memory.weight_bytes + memory.adapter_bytes + memory.draft_bytes),
         .utilization = config->gpu_memory_utilization,
     };
 }
@@ -280,19 +286,26 @@ static int check_weights(const struct rank *ranks, int32_t num_ranks, struct err
     const struct system_memory memory = system_memory_of(ranks, num_ranks);
     if (memory.planned_bytes <= memory.free_bytes)
         return 0;
+    size_t without_draft = memory.planned_bytes - memory.draft_bytes;
+    if (without_draft <= memory.free_bytes)
+        return error_set(err, ERROR_MEMORY,
+                         "out of memory for the draft model: %.1f MiB, in addition to %.1f MiB for "
+                         "the model, but %.1f MiB of the system's memory are available; serve a "
+                         "smaller draft model",
+                         mib(memory.draft_bytes), mib(without_draft), mib(memory.free_bytes));
     if (memory.weight_bytes <= memory.free_bytes && memory.adapter_bytes > 0)
         return error_set(err, ERROR_MEMORY,
                          "out of memory for the adapters: %.1f MiB, in addition to %.1f MiB for "
                          "weights and steps, but %.1f MiB of the system's memory are available; "
                          "lower --max-loras or --max-lora-rank",
-                         mib(memory.adapter_bytes),
-                         mib(memory.planned_bytes - memory.adapter_bytes), mib(memory.free_bytes));
+                         mib(memory.adapter_bytes), mib(without_draft - memory.adapter_bytes),
+                         mib(memory.free_bytes));
     return error_set(err, ERROR_MEMORY,
                      "out of memory for the weights: %.1f MiB, and %.1f MiB for steps, but %.1f "
                      "MiB of the system's memory are available; serve a smaller model or one in "
                      "fewer bits, or stop what else runs",
                      mib(memory.weight_bytes),
-                     mib(memory.planned_bytes - memory.weight_bytes - memory.adapter_bytes),
+                     mib(without_draft - memory.weight_bytes - memory.adapter_bytes),
                      mib(memory.free_bytes));
 }
 
@@ -343,7 +356,7 @@ int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_mod
 static int32_t num_spare(const struct rank *rank, int32_t num_blocks) {
     if (!rank->backend->has_dedicated_memory || rank->config.kv_memory_bytes > 0)
         return 0;
-    size_t of_device = rank->total_bytes / 32 / kv_block_bytes(&rank->cache.layout);
+    size_t of_device = rank->total_bytes / 32 / rank_block_bytes(rank);
     return (int32_t)min_size(max_size(of_device, (size_t)num_blocks / 10), (size_t)num_blocks);
 }
 
@@ -392,7 +405,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
                            int32_t num_host_blocks) {
     for (int32_t r = 0; r < num_ranks; r++) {
         struct executor_memory *memory = &ranks[r].memory;
-        size_t block_bytes = kv_block_bytes(&ranks[r].cache.layout);
+        size_t block_bytes = rank_block_bytes(&ranks[r]);
         ranks[r].limits.num_blocks = num_blocks;
         ranks[r].limits.num_host_blocks = num_host_blocks;
         memory->kv_bytes = (size_t)num_blocks * block_bytes;
@@ -407,6 +420,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;
     sum->adapter_bytes += more->adapter_bytes;
+    sum->draft_bytes += more->draft_bytes;
     sum->workspace_bytes += more->workspace_bytes;
     sum->kv_bytes += more->kv_bytes;
     sum->swap_bytes += more->swap_bytes;

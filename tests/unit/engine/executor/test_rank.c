@@ -195,8 +195,8 @@ static int load_rank(const struct model *model, const struct executor_config *co
     int status = rank_open(&setup, 0, config->num_threads, out, err);
     if (status == 0 &&
         (rank_setup_choose_length(&setup, out, err) != 0 ||
-         rank_load(out, setup.reader, err) != 0 || rank_setup_choose_blocks(out, 1, err) != 0 ||
-         rank_allocate(out, err) != 0)) {
+         rank_load(out, setup.reader, setup.draft_reader, err) != 0 ||
+         rank_setup_choose_blocks(out, 1, err) != 0 || rank_allocate(out, err) != 0)) {
         rank_close(out);
         status = -1;
     }
@@ -494,7 +494,7 @@ static void test_no_host_pool(void **state) {
 #define MAX_TOKENS 24
 
 static void run_step(struct rank *rank, const struct batch *batch, struct step_result *result) {
-    rank_begin(rank, batch);
+    rank_begin(rank, batch, result);
     rank_sample(rank, batch, result);
     assert_int_equal(rank_wait(rank, NULL), 0);
 }
