@@ -534,13 +534,13 @@ static void enqueue_decode(struct llama *llama, int32_t num_rows) {
 }
 
 /* Of nothing but padding, which touches no block of the cache. What attention plans is known to the
- * step after the first; what a size needs is loaded once. */
-static int record_step(struct llama *llama, int32_t num_rows, struct recording **out,
+ * step after the first, unless another llama's was in between; what a size needs is loaded once. */
+static int record_step(struct llama *llama, int32_t num_rows, bool is_first, struct recording **out,
                        struct error *err) {
     static const int32_t no_tokens[1] = {0};
     struct backend *b = llama->pass.backend;
     const struct step_inputs padding = {.num_padding = num_rows, .query_start = no_tokens};
-    if (!llama->was_recorded) {
+    if (is_first || !llama->was_recorded) {
         b->ops->step_begin(b, &padding);
         enqueue_decode(llama, num_rows);
     }
@@ -560,7 +560,7 @@ static int record_sizes(struct llama *llama, struct recorded_steps *out, struct 
         sizes);
     for (int32_t i = 0; i < count; i++) {
         struct recorded_step step = {.num_rows = sizes[i]};
-        if (record_step(llama, step.num_rows, &step.recording, err) != 0)
+        if (record_step(llama, step.num_rows, i == 0, &step.recording, err) != 0)
             return -1;
         out->steps[out->count++] = step;
     }

@@ -1,7 +1,8 @@
 /* The attention op. Layers that differ in their window or heads have a plan each; which a model
  * needs is known from the step before, so that the step's arrays take them along. The first time
  * one is made when the layer asks. Each has its place on the device, NUM_PLANS of them, where what
- * was recorded for one step finds that of another. */
+ * was recorded for one step finds that of another: such a place keeps its shape. Models that share
+ * a backend take turns, so a replay also makes the plans that the step before did not need. */
 #include "config/base/check.h"
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/latent_launch.h"
@@ -21,8 +22,9 @@
 
 /* A plan on the device. */
 struct sent_plan {
-    uint64_t step; /* it was made for; 0: none */
-    bool is_used;  /* by a layer of it */
+    uint64_t step;          /* it was made for; 0: none */
+    bool is_used;           /* by a layer of it */
+    int32_t num_recordings; /* that read it here */
     struct attention_shape shape;
     bool has[NUM_ATTENTION_TILES]; /* items with such a tile */
     int32_t num_shared_prefixes, num_split_ranges;
@@ -34,6 +36,7 @@ struct sent_plan {
 struct cuda_attention {
     struct attention_plan plan; /* for grids of as many blocks as the GPU holds at once */
     struct sent_plan sent[NUM_PLANS];
+    uint32_t recorded; /* bits of those that what is being recorded reads */
     struct buffer plans;
     struct buffer part_out, part_state, part_counts;
 };
@@ -182,8 +185,7 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
                               (size_t)attention_plan_num_starts(&attention->plan));
 }
 
-/* Those that no layer asked for are not made again, unless no layer asked for any: the step was a
- * recorded one. */
+/* Those that no layer asked for are not made again, unless no layer asked for any. */
 static void forget_unused(struct cuda_attention *attention) {
     bool any_used = false;
     for (int32_t i = 0; i < NUM_PLANS; i++)
@@ -235,41 +237,94 @@ void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packe
     }
 }
 
-/* A free one, or else the first. */
+/* A free one, or else the first; NULL: recordings read them all. */
 static struct sent_plan *replaced_plan(struct cuda_attention *attention, uint64_t step) {
-    for (int32_t i = 0; i < NUM_PLANS; i++)
-        if (attention->sent[i].step != step)
-            return &attention->sent[i];
-    return &attention->sent[0];
+    struct sent_plan *first = NULL;
+    for (int32_t i = NUM_PLANS - 1; i >= 0; i--) {
+        struct sent_plan *sent = &attention->sent[i];
+        if (sent->num_recordings == 0 &&
+            (first == NULL || first->step == step || sent->step != step))
+            first = sent;
+    }
+    return first;
 }
 
-/* The plan of this step for such layers, on the device. */
-static const struct sent_plan *plan_for(struct cuda_backend *b,
-                                        const struct attention_shape *shape) {
-    struct cuda_attention *attention = b->attention;
+/* The one for such layers that was made for this step, or keeps its place. */
+static struct sent_plan *find_plan(struct cuda_attention *attention, uint64_t step,
+                                   const struct attention_shape *shape) {
     for (int32_t i = 0; i < NUM_PLANS; i++) {
         struct sent_plan *sent = &attention->sent[i];
-        if (sent->step == b->step.number && is_same_shape(&sent->shape, shape)) {
-            sent->is_used = true;
+        if ((sent->step == step || sent->num_recordings > 0) && is_same_shape(&sent->shape, shape))
             return sent;
-        }
     }
-    if (b->recording != NULL && !b->step.is_recorded) {
-        error_set(&b->failure, ERROR_DEVICE,
-                  "a step whose attention has no plan yet cannot be recorded");
-        return NULL;
-    }
-    struct sent_plan *sent = replaced_plan(attention, b->step.number);
-    const struct attention_plan *plan = &attention->plan;
-    sent->shape = *shape;
-    sent->is_used = true;
+    return NULL;
+}
+
+static void send_plan(struct cuda_backend *b, struct sent_plan *sent) {
+    const struct attention_plan *plan = &b->attention->plan;
     make_plan(b, sent);
     cuda_staging_upload(b, sent->items, plan->items,
                         (size_t)plan->num_items * sizeof(*plan->items));
     cuda_staging_upload(b, sent->runs, plan->runs, (size_t)plan->num_runs * sizeof(*plan->runs));
     cuda_staging_upload(b, sent->block_items, plan->block_items,
                         (size_t)attention_plan_num_starts(plan) * sizeof(int32_t));
+}
+
+static const struct sent_plan *record_plan(struct cuda_attention *attention,
+                                           struct sent_plan *sent) {
+    uint32_t bit = UINT32_C(1) << (sent - attention->sent);
+    sent->num_recordings += (attention->recorded & bit) == 0;
+    sent->is_used = true;
+    attention->recorded |= bit;
     return sent;
+}
+
+/* The plan of this step for such layers, on the device. */
+static const struct sent_plan *plan_for(struct cuda_backend *b,
+                                        const struct attention_shape *shape) {
+    struct cuda_attention *attention = b->attention;
+    struct sent_plan *sent = find_plan(attention, b->step.number, shape);
+    bool records = b->recording != NULL && !b->step.is_recorded;
+    if (records && sent != NULL)
+        return record_plan(attention, sent);
+    if (sent == NULL && !records)
+        sent = replaced_plan(attention, b->step.number);
+    if (sent == NULL) {
+        error_set(&b->failure, ERROR_DEVICE,
+                  records ? "a step whose attention has no plan yet cannot be recorded"
+                          : "recorded steps take the place of all plans of attention");
+        return NULL;
+    }
+    if (sent->step != b->step.number || !is_same_shape(&sent->shape, shape)) {
+        sent->shape = *shape;
+        send_plan(b, sent);
+    }
+    sent->is_used = true;
+    return sent;
+}
+
+uint32_t cuda_attention_take_recorded(struct cuda_backend *b) {
+    if (b->attention == NULL)
+        return 0;
+    uint32_t recorded = b->attention->recorded;
+    b->attention->recorded = 0;
+    return recorded;
+}
+
+void cuda_attention_before_replay(struct cuda_backend *b, uint32_t recorded) {
+    for (int32_t i = 0; recorded >> i != 0; i++) {
+        struct sent_plan *sent = &b->attention->sent[i];
+        if ((recorded >> i & 1) == 0)
+            continue;
+        if (sent->step != b->step.number)
+            send_plan(b, sent);
+        sent->is_used = true;
+    }
+}
+
+void cuda_attention_forget_recorded(struct cuda_backend *b, uint32_t recorded) {
+    for (int32_t i = 0; recorded >> i != 0; i++)
+        b->attention->sent[i].num_recordings -= (int32_t)(recorded >> i & 1);
 }
 
 /* Of the launches that are enqueued: the step that they are for. */

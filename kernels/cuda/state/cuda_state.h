@@ -179,6 +179,11 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
  * step. */
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
+/* The places of plans that a recording reads, as bits. They are taken when it ends, and keep their
+ * shapes until it is forgotten. Before a replay, those that the step lacks are made. */
+uint32_t cuda_attention_take_recorded(struct cuda_backend *b);
+void cuda_attention_before_replay(struct cuda_backend *b, uint32_t recorded);
+void cuda_attention_forget_recorded(struct cuda_backend *b, uint32_t recorded);
 
 /* cuda_experts.c */
 void cuda_route(struct backend *b, const struct route_args *args);

@@ -16,6 +16,7 @@ struct recording {
     struct cuda_graph graph;
     struct staging_set *staging; /* pinned memory of its copies */
     uint64_t num_ops;            /* of NCCL */
+    uint32_t plans;              /* of attention, which it reads */
     bool begins_step;
     bool touches_anything; /* cuda_streams.h */
 };
@@ -28,6 +29,7 @@ static void record_free(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = cuda_state_of(base);
     if (recording == NULL)
         return;
+    cuda_attention_forget_recorded(b, recording->plans);
     cuda_graph_destroy(b, &recording->graph);
     cuda_staging_set_free(b, recording->staging);
     free(recording);
@@ -95,6 +97,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     b->captured = NULL;
     cuda_staging_record_end(b);
     recording->num_ops = cuda_comm_take_recorded(b, recording->num_ops);
+    recording->plans = cuda_attention_take_recorded(b);
     recording->begins_step = b->step.is_recorded;
     recording->touches_anything = cuda_streams_end_recording(b);
     if (recording->begins_step)
@@ -113,6 +116,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
     cuda_streams_before_replay(b, recording->touches_anything);
+    cuda_attention_before_replay(b, recording->plans);
     cuda_graph_choose_wide_tiles(b, &recording->graph);
     if (recording->begins_step)
         cuda_step_forget(b);
