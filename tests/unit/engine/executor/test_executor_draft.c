@@ -216,6 +216,17 @@ static const int32_t *draft_one(struct fixture *f, const struct sequence *s, int
     return f->result.drafts;
 }
 
+static void assert_same_rows(const struct sample_output *a, const struct sample_output *b,
+                             int32_t num_rows) {
+    for (int32_t i = 0; i < num_rows; i++) {
+        assert_int_equal(a[i].token, b[i].token);
+        assert_memory_equal(&a[i].logprob, &b[i].logprob, sizeof(a->logprob));
+        assert_int_equal(a[i].num_top, 5);
+        assert_memory_equal(a[i].top_tokens, b[i].top_tokens, 5 * sizeof(*a->top_tokens));
+        assert_memory_equal(a[i].top_logprobs, b[i].top_logprobs, 5 * sizeof(*a->top_logprobs));
+    }
+}
+
 /* --- Tests --- */
 
 /* The model itself proposes what it then samples: greedily or not, with biases, any number of
@@ -268,14 +279,18 @@ static struct sequence afresh(const struct sequence *s, int32_t place) {
     return fresh;
 }
 
+/* Without drafts a GPU replays the model's step, after passes of the other model. */
 static void assert_drafts_are_those_of_a_fresh_start(struct fixture *f, const struct sequence *s) {
-    int32_t drafts[5];
-    struct sample_output rows[6];
-    const struct sequence fresh = afresh(s, 5);
-    memcpy(drafts, draft_one(f, s, 5), sizeof(drafts));
-    memcpy(rows, f->result.rows, sizeof(rows));
-    assert_memory_equal(draft_one(f, &fresh, 5), drafts, sizeof(drafts));
-    assert_memory_equal(f->result.rows, rows, sizeof(rows));
+    static const int32_t numbers[] = {5, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        int32_t drafts[5], count = numbers[i];
+        struct sample_output rows[6];
+        const struct sequence fresh = afresh(s, 5);
+        memcpy(drafts, draft_one(f, s, count), sizeof(drafts));
+        memcpy(rows, f->result.rows, sizeof(rows));
+        assert_memory_equal(draft_one(f, &fresh, count), drafts, sizeof(drafts));
+        assert_same_rows(f->result.rows, rows, count + 1);
+    }
 }
 
 /* A draft model that proposes something else than the model samples: after rejected drafts, and
@@ -363,7 +378,7 @@ static void assert_plain_rows(const char *draft, bool is_process, const int32_t 
     add_sequence(&f, &greedy, drafts, 4);
     add_sequence(&f, &sampled, drafts + 4, 3);
     run(&f);
-    assert_memory_equal(f.result.rows, rows, 9 * sizeof(*rows));
+    assert_same_rows(f.result.rows, rows, 9);
     stop(&f);
 }
 

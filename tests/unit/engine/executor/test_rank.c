@@ -404,6 +404,48 @@ static void test_a_plan_fills_the_gpu(void **state) {
     assert_non_null(strstr(err.message, "for the weights: 0.4 MiB needed"));
 }
 
+/* The draft model is the model itself: it takes as much, and each block twice as much. */
+static void test_a_gpu_is_filled_with_a_draft_model(void **state) {
+    struct executor_config config = config_for("cuda");
+    struct rank rank;
+    gpu.total_bytes = 16 * MIB;
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
+    const struct executor_memory alone = info.memory;
+    int num_steps = gpu.num_steps;
+    rank_close(&rank);
+    insert_gpu(state);
+    gpu.total_bytes = 16 * MIB;
+    config.draft_model = *state;
+    config.swap_bytes = EXECUTOR_SWAP_AUTO;
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(gpu.num_steps, 2 * num_steps);
+    assert_true(gpu.num_tunings == 1 && gpu.num_tuned_steps == gpu.num_steps);
+    assert_int_equal(info.memory.draft_bytes,
+                     alone.weight_bytes + alone.workspace_bytes - OPEN_BYTES);
+    assert_int_equal(info.memory.overhead_bytes, STEP_BYTES);
+    assert_int_equal(info.memory.kv_bytes, (size_t)info.limits.num_blocks * 2 * 8192);
+    assert_int_equal(info.memory.swap_bytes, info.memory.kv_bytes);
+    assert_int_equal(rank.host_pool.bytes + rank.draft.host_pool.bytes, info.memory.swap_bytes);
+    assert_in_range(alone.kv_bytes - info.memory.kv_bytes, info.memory.draft_bytes - 16384,
+                    info.memory.draft_bytes + 16384);
+    assert_int_equal(info.memory.free_bytes, gpu.total_bytes - gpu.used_bytes);
+    rank_close(&rank);
+}
+
+static void test_a_draft_model_may_not_fit(void **state) {
+    struct executor_config config = config_for("cuda");
+    struct rank rank;
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
+    rank_close(&rank);
+    config.draft_model = *state;
+    gpu.total_bytes = info.memory.weight_bytes + info.memory.workspace_bytes + 300 * KIB;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("for the draft model: ", "missing; serve a smaller draft model"));
+    gpu.total_bytes = 8 * MIB;
+    gpu.fail_at_synchronize = 3;
+    assert_refused(state, &config, ERROR_DEVICE, PIECES("gpu.cu:7: launch: illegal address"));
+}
+
 static void test_quantising_is_for_the_cpu(void **state) {
     struct executor_config config = config_for("auto");
     struct executor_info plain = {0}, planned = {0};
@@ -569,6 +611,8 @@ int main(void) {
         cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_gpu),
         cmocka_unit_test_setup(test_the_length_that_fits_a_gpu, insert_gpu),
         cmocka_unit_test_setup(test_a_plan_fills_the_gpu, insert_gpu),
+        cmocka_unit_test_setup(test_a_gpu_is_filled_with_a_draft_model, insert_gpu),
+        cmocka_unit_test_setup(test_a_draft_model_may_not_fit, insert_gpu),
         cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_gpu),
         cmocka_unit_test_setup(test_host_pool, insert_gpu),
         cmocka_unit_test_setup(test_no_host_pool, insert_gpu),

@@ -22,12 +22,14 @@
 #define VOCAB_SIZE 320
 #define NUM_ROWS 3 /* the last one wants no logprobs */
 #define NUM_LOGPROBS 2
+#define NUM_DRAFTS 2
 
 /* --- The process --- */
 
 struct answer {
     struct rank_message *message;
     struct sample_output *rows;
+    int32_t *drafts;
 };
 
 static void say_nothing_wrong(const struct answer *a) {
@@ -76,8 +78,15 @@ static void exceed_vocabulary_at_top(const struct answer *a) {
 static void have_negative_top_token(const struct answer *a) {
     a->rows[0].top_tokens[0] = -7;
 }
+static void exceed_vocabulary_in_draft(const struct answer *a) {
+    a->drafts[NUM_DRAFTS - 1] = VOCAB_SIZE;
+}
+static void have_negative_draft(const struct answer *a) {
+    a->drafts[0] = -1;
+}
 /* Nothing is said of it, since nobody asked. */
 static void fill_what_nobody_reads(const struct answer *a) {
+    a->drafts[NUM_DRAFTS] = -1;
     a->rows[2].num_top = 1000;
     a->rows[0].top_tokens[NUM_LOGPROBS] = -1;
 }
@@ -102,6 +111,8 @@ static const struct lie {
     {have_negative_top, "row 0 has -1 top logprobs and wants 2"},
     {exceed_vocabulary_at_top, "row 1 has top token 320 of 320"},
     {have_negative_top_token, "row 0 has top token -7 of 320"},
+    {exceed_vocabulary_in_draft, "draft 1 is token 320 of 320"},
+    {have_negative_draft, "draft 0 is token -1 of 320"},
 };
 #define NUM_LIES ((int)(sizeof(lies) / sizeof(lies[0])))
 
@@ -205,7 +216,9 @@ static void answer_wait(const struct step_result *result, const struct lie *lie)
         result->rows[i] = (struct sample_output){.token = VOCAB_SIZE - 1,
                                                  .num_top = i < 2 ? NUM_LOGPROBS : 0,
                                                  .top_tokens = {0, VOCAB_SIZE - 1}};
-    lie->spoil(&(struct answer){&message, result->rows});
+    for (int i = 0; i < NUM_DRAFTS; i++)
+        result->drafts[i] = VOCAB_SIZE - 1;
+    lie->spoil(&(struct answer){&message, result->rows, result->drafts});
     send_any(&message);
 }
 
@@ -285,7 +298,8 @@ static void start(struct fixture *f, const char *how) {
                                             .num_table_blocks = 1,
                                             .num_sample_rows = NUM_ROWS,
                                             .vocab_size = VOCAB_SIZE,
-                                            .num_blocks = 8};
+                                            .num_blocks = 8,
+                                            .num_draft_tokens = NUM_DRAFTS + 1};
     struct error err = {0};
     if (create(f, how, &err) != 0)
         fail_msg("%s", err.message);
@@ -297,6 +311,8 @@ static void start(struct fixture *f, const char *how) {
     for (int i = 0; i < NUM_ROWS; i++)
         f->arena.sample_rows[i] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                                       .num_logprobs = i < 2 ? NUM_LOGPROBS : -1};
+    f->arena.counts->num_draft_requests = 1;
+    f->arena.draft_requests[0] = (struct draft_request){.num_inputs = 1, .num_drafts = NUM_DRAFTS};
     f->batch = batch_arena_view(&f->arena);
 }
 
