@@ -19,7 +19,7 @@ struct record_header {
 
     /* From the executor (executor_info): these decide the bits of results. */
     uint8_t model_digest[CONTENT_HASH_BYTES];
-    uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model, which decides the drafts */
+    uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model; zeros: there is none */
     char device[32];
     char numerics[192];
     char kv_type[16];

@@ -433,6 +433,11 @@ bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
 }
 
+bool tokenizer_is_unused(const struct tokenizer *tokenizer, int32_t token) {
+    CHECK(token >= 0 && token < tokenizer->vocabulary.size);
+    return tokenizer->vocabulary.types[token] == TOKEN_UNUSED;
+}
+
 int32_t tokenizer_bos(const struct tokenizer *tokenizer) {
     return tokenizer->bos;
 }

@@ -95,6 +95,8 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
 
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
+/* Returns whether no text has the token: the vocabulary is padded with it. */
+bool tokenizer_is_unused(const struct tokenizer *tokenizer, int32_t token);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 /* Returns the tokens that tokenizer_config.json names, or those that a GGUF file names (bos, eos
  * and others, but no additional ones): *out_count of them, owned by the tokenizer. */

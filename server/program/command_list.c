@@ -65,6 +65,8 @@ static int plan(const struct model *model, const struct tokenizer *tokenizer, st
     struct options options;
     if (command_plan_options(row->path, 0, NULL, &options, err) != 0)
         return -1;
+    free(options.speculative_config); /* its draft model is that of one model, not of all */
+    options.speculative_config = NULL;
     int status = command_plan_make(model, tokenizer, &options, &made, err);
     options_finish(&options);
     if (status != 0)

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 #include "engine/executor/executor.h"
 #include "server/program/adapter_loader.h"
+#include "server/program/draft_model.h"
 #include "server/program/engine_options.h"
 #include "server/http/http_memory.h"
 #include "config/base/numbers.h"
@@ -30,19 +31,35 @@ int command_plan_options(const char *path, int argc, char *const *argv, struct o
     return status;
 }
 
-int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
-                      const struct options *options, struct command_plan *out, struct error *err) {
+static int plan_executor(const struct model *model, const struct tokenizer *tokenizer,
+                         const struct options *options, struct command_plan *out,
+                         struct error *err) {
     struct executor_config config;
     struct adapter_loader adapters = {0};
+    struct draft_model draft = {0};
     int status = engine_options_executor(options, model, &config, err);
     if (status == 0)
         status = adapter_loader_read(&adapters, options, err);
     if (status == 0)
         status = adapter_loader_shape(&adapters, options, model, &config.lora, err);
     adapter_loader_finish(&adapters);
-    if (status != 0 || executor_plan(model, &config, &out->info, err) != 0)
+    if (status == 0)
+        status = draft_model_open(options, model, &draft, err);
+    if (status == 0)
+        status = draft_model_check(&draft, tokenizer, err);
+    draft_model_use(&draft, &config);
+    if (status == 0)
+        status = executor_plan(model, &config, &out->info, err);
+    if (status == 0)
+        executor_plan_traffic(model, &config, out->traffic);
+    draft_model_close(&draft);
+    return status;
+}
+
+int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
+                      const struct options *options, struct command_plan *out, struct error *err) {
+    if (plan_executor(model, tokenizer, options, out, err) != 0)
         return -1;
-    executor_plan_traffic(model, &config, out->traffic);
     const struct engine_config engine = engine_options_read(options, model, &out->info);
     out->memory = (struct memory_table){
         .executor = &out->info,
@@ -63,8 +80,8 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
 /* All but the KV cache. The first has the front end as well, the program each. */
 static size_t fixed_bytes(const struct memory_table *table, int32_t rank) {
     const struct executor_memory *memory = &table->executor->rank_memory[rank];
-    size_t bytes = memory->weight_bytes + memory->adapter_bytes + memory->workspace_bytes +
-                   memory->swap_bytes + table->program_bytes;
+    size_t bytes = memory->weight_bytes + memory->adapter_bytes + memory->draft_bytes +
+                   memory->workspace_bytes + memory->swap_bytes + table->program_bytes;
     return rank == 0 ? bytes + table->engine_bytes + table->http_bytes + table->response_bytes
                      : bytes;
 }

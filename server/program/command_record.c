@@ -62,6 +62,7 @@ int command_record_describe(const struct options *options, const struct executor
         .core = engine->core,
     };
     memcpy(out->model_digest, info->model_digest, sizeof(out->model_digest));
+    memcpy(out->draft_digest, info->draft_digest, sizeof(out->draft_digest));
     snprintf(out->build, sizeof(out->build), "%s", build_hash());
     snprintf(out->device, sizeof(out->device), "%s", info->device);
     snprintf(out->numerics, sizeof(out->numerics), "%s", info->numerics);

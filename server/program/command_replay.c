@@ -9,6 +9,7 @@
 #include "engine/record/replay.h"
 #include "server/program/adapter_loader.h"
 #include "server/program/command_record.h"
+#include "server/program/draft_model.h"
 #include "server/program/engine_options.h"
 #include "server/program/vocabulary_loader.h"
 
@@ -23,7 +24,7 @@
 
 static const char usage[] =
     "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--threads N] "
-    "[--lora-modules NAME=PATH] [--log-level NAME]\n"
+    "[--lora-modules NAME=PATH] [--speculative-config JSON] [--log-level NAME]\n"
     "  FILE\twhat `quire serve --record` wrote\n"
     "\n"
     "The options are those of `quire serve`, instead of the ones it was recorded with. Every "
@@ -36,8 +37,9 @@ static const char usage[] =
 
 /* Those that say where it is computed, and do not change what. */
 static bool is_allowed(const char *word) {
-    static const char *const flags[] = {"--model",   "--device",       "--cpu-isa",
-                                        "--threads", "--lora-modules", "--log-level"};
+    static const char *const flags[] = {"--model",    "--device",       "--cpu-isa",
+                                        "--threads",  "--lora-modules", "--speculative-config",
+                                        "--log-level"};
     size_t length = strcspn(word, "=");
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (strlen(flags[i]) == length && strncmp(word, flags[i], length) == 0)
@@ -51,6 +53,7 @@ struct replaying {
     struct record_header header; /* of the recording */
     struct options options;
     struct model *model;
+    struct draft_model draft;
     struct tokenizer *tokenizer;
     struct vocabulary_loader vocabulary;
     struct executor_info info;
@@ -95,8 +98,11 @@ static int open_executor(struct replaying *r, struct error *err) {
     const struct serving_limits *limits = &r->header.limits;
     if (command_open_model(r->options.model, &r->model, &r->tokenizer, err) != 0 ||
         engine_options_executor(&r->options, r->model, &config, err) != 0 ||
+        draft_model_open(&r->options, r->model, &r->draft, err) != 0 ||
+        draft_model_check(&r->draft, r->tokenizer, err) != 0 ||
         adapter_loader_read(&r->adapters, &r->options, err) != 0)
         return -1;
+    draft_model_use(&r->draft, &config);
     config.lora = r->header.core.lora;
     config.limits.max_num_seqs = limits->max_num_seqs;
     config.limits.max_num_batched_tokens = limits->max_num_batched_tokens;
@@ -143,6 +149,7 @@ static void close_all(struct replaying *r) {
     adapter_loader_finish(&r->adapters);
     vocabulary_loader_finish(&r->vocabulary);
     tokenizer_close(r->tokenizer);
+    draft_model_close(&r->draft);
     model_close(r->model);
     options_finish(&r->options);
     record_frames_finish(&r->frames);

@@ -157,10 +157,12 @@ static void finish(struct serve *serve) {
     grammar_cache_destroy(serve->context.grammars);
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);
+    command_verify_finish(&serve->draft_verify);
     chat_model_destroy(serve->chat);
     score_model_destroy(serve->scores);
     free(serve->given_template);
     tokenizer_close(serve->tokenizer);
+    draft_model_close(&serve->draft);
     model_close(serve->model);
     options_finish(&serve->options);
     stop_guard_finish(&serve->guard);

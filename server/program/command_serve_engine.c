@@ -145,6 +145,7 @@ static int create_executor(struct serve *serve, struct error *err) {
         .program = "/proc/self/exe",
         .argv = argv,
         .model_path = serve->options.model,
+        .draft_path = draft_model_path(&serve->draft),
         .executor = serve->executor_config,
     };
     if (serve->transport == NULL && engine_options_have_rank_process(&serve->options))

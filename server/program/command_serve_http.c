@@ -240,6 +240,7 @@ int command_serve_http_start(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
     serve->server_info = (struct server_info){&serve->options, &serve->memory, &serve->context,
+                                              draft_model_path(&serve->draft),
                                               dtype_name(serve->info.activation_dtype)};
     config.planned_bytes = memory_table_total(&serve->memory);
     if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))

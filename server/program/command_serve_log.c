@@ -19,6 +19,15 @@ static void log_model(const struct serve *serve) {
              is_held ? held : "");
 }
 
+static void log_draft(const struct serve *serve) {
+    const struct draft_model *draft = &serve->draft;
+    if (draft->model != NULL)
+        log_info("draft      %s: %s, %.4g million parameters, %s; at most %d tokens a step",
+                 draft_model_path(draft), draft->model->config.architecture,
+                 (double)model_num_parameters(draft->model) / 1e6, model_quantisation(draft->model),
+                 draft->config.num_speculative_tokens);
+}
+
 static void log_line(void *context, const char *line) {
     log_info("%s", line);
 }
@@ -102,6 +111,7 @@ static void log_access(const struct serve *serve) {
 void command_serve_log_start(struct serve *serve) {
     log_info("quire      %s (%s)", QUIRE_VERSION, build_facts_source());
     log_model(serve);
+    log_draft(serve);
     log_memory(serve);
     log_chat(serve);
     log_sampling(serve);

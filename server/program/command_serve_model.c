@@ -74,11 +74,35 @@ static int find_adapters(struct adapter_loader *adapters, struct error *err) {
     return 0;
 }
 
+/* The options then have its path, also for a recording. */
+static int find_draft(struct options *options, struct error *err) {
+    struct hub_reference reference;
+    struct hub_model model;
+    struct speculative_config config;
+    if (engine_options_read_speculative(options->speculative_config, &config, err) != 0)
+        return -1;
+    if (config.model[0] == '\0' || !command_pull_is_reference(config.model))
+        return 0;
+    char *path = strdup(config.model);
+    if (path == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the draft model's path");
+    int status = find_in_hub(&path, &reference, &model, err);
+    if (status == 0 && strlen(path) >= sizeof(config.model))
+        status = error_set(err, ERROR_CONFIG,
+                           "speculative-config: model: its path is too long: %.300s", path);
+    snprintf(config.model, sizeof(config.model), "%s", path);
+    free(path);
+    if (status != 0)
+        return -1;
+    log_info("draft      %s at %.12s, in %s", reference.repository, model.commit, model.path);
+    return engine_options_write_speculative(&config, &options->speculative_config, err);
+}
+
 int command_serve_model_find(struct serve *serve, struct error *err) {
     struct hub_reference reference;
     struct hub_model model;
     if (adapter_loader_read(&serve->adapters, &serve->options, err) != 0 ||
-        find_adapters(&serve->adapters, err) != 0)
+        find_adapters(&serve->adapters, err) != 0 || find_draft(&serve->options, err) != 0)
         return -1;
     if (!command_pull_is_reference(serve->options.model))
         return 0;
@@ -92,14 +116,18 @@ int command_serve_model_find(struct serve *serve, struct error *err) {
 int command_serve_model_open(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (command_open_model(options->model, &serve->model, NULL, err) != 0 ||
-        engine_options_executor(options, serve->model, &serve->executor_config, err) != 0)
+        engine_options_executor(options, serve->model, &serve->executor_config, err) != 0 ||
+        draft_model_open(options, serve->model, &serve->draft, err) != 0)
         return -1;
+    draft_model_use(&serve->draft, &serve->executor_config);
     return adapter_loader_shape(&serve->adapters, options, serve->model,
                                 &serve->executor_config.lora, err);
 }
 
 int command_serve_model_open_tokenizer(struct serve *serve, struct error *err) {
-    return command_open_tokenizer(serve->model, &serve->tokenizer, err);
+    if (command_open_tokenizer(serve->model, &serve->tokenizer, err) != 0)
+        return -1;
+    return draft_model_check(&serve->draft, serve->tokenizer, err);
 }
 
 int command_serve_model_start_vocabulary(struct serve *serve, struct error *err) {
@@ -111,20 +139,31 @@ int command_serve_model_await_vocabulary(struct serve *serve, struct error *err)
 }
 
 int command_serve_model_start_verify(struct serve *serve, struct error *err) {
-    return serve->options.verify_weights
-               ? command_verify_start(&serve->verify, serve->model->file, err)
-               : 0;
+    const struct model *draft = serve->draft.model;
+    if (!serve->options.verify_weights)
+        return 0;
+    if (command_verify_start(&serve->verify, serve->model->file, err) != 0)
+        return -1;
+    return draft != NULL ? command_verify_start(&serve->draft_verify, draft->file, err) : 0;
+}
+
+static int await_verify(struct command_verify *verify, const char *name, struct error *err) {
+    char line[512];
+    if (command_verify_wait(verify, err) != 0)
+        return -1;
+    command_verify_describe(verify, line, sizeof(line));
+    log_write(verify->unknown == NULL ? LOG_INFO : LOG_WARNING, "%s: %s", name, line);
+    return 0;
 }
 
 int command_serve_model_await_verify(struct serve *serve, struct error *err) {
-    char line[512];
     if (!serve->options.verify_weights)
         return 0;
-    if (command_verify_wait(&serve->verify, err) != 0)
+    if (await_verify(&serve->verify, "verify-weights", err) != 0)
         return -1;
-    command_verify_describe(&serve->verify, line, sizeof(line));
-    log_write(serve->verify.unknown == NULL ? LOG_INFO : LOG_WARNING, "verify-weights: %s", line);
-    return 0;
+    return serve->draft.model != NULL
+               ? await_verify(&serve->draft_verify, "verify-weights of the draft model", err)
+               : 0;
 }
 
 /* --- Scores --- */

@@ -14,6 +14,7 @@
 #include "server/api/scores/score_model.h"
 #include "server/program/command_fingerprint.h"
 #include "server/program/command_verify.h"
+#include "server/program/draft_model.h"
 #include "server/http/http_server.h"
 #include "server/net/listen_socket.h"
 #include "server/telemetry/kv_events/kv_event_publisher.h"
@@ -34,10 +35,12 @@ struct serve {
     struct stop_guard guard;
     struct options options;
     struct model *model;
+    struct draft_model draft;
     struct tokenizer *tokenizer;
     struct vocabulary_loader vocabulary;
     struct command_verify verify;
-    char *given_template; /* of --chat-template, until the model has it; NULL: none */
+    struct command_verify draft_verify; /* of the draft model's files */
+    char *given_template;               /* of --chat-template, until the model has it; NULL: none */
     struct chat_model *chat;
     struct score_model *scores;  /* NULL: the model does not classify */
     struct transport *transport; /* to the other ranks; NULL: they are threads, or there are none */
@@ -74,10 +77,12 @@ struct serve {
  * engine. Each returns -1 with err. */
 /* Checks --speculative-config and reads the file of --chat-template, which must be usable. */
 int command_serve_model_read_options(struct serve *serve, struct error *err);
-/* Replaces the name of a hub model by its path in the cache. */
+/* Replaces the names of hub models by their paths in the cache. */
 int command_serve_model_find(struct serve *serve, struct error *err);
-/* Opens it without its tokenizer. Also reads the executor's options, which depend on the model. */
+/* Opens it and the draft model without their tokenizers. Also reads the executor's options, which
+ * depend on the models. */
 int command_serve_model_open(struct serve *serve, struct error *err);
+/* Also checks that the draft model has the same tokens. */
 int command_serve_model_open_tokenizer(struct serve *serve, struct error *err);
 /* Makes a classifier of the tokens of --classifier-from-token, and finds the template of pairs of
  * texts if the model is a classifier. */

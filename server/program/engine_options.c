@@ -6,17 +6,19 @@
 #include "kernels/kv_type.h"
 #include "server/keys/auth.h"
 #include "config/json/json_read.h"
+#include "config/json/json_write.h"
 #include "config/serving_limits.h"
 #include "config/json/json_field.h"
 
 #include <string.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* vLLM's, where neither is given. */
 #define DEFAULT_LOOKUP 5
 
 struct config_body {
-    const char *method;
+    const char *method, *model;
     int32_t num_speculative_tokens, prompt_lookup_max, prompt_lookup_min; /* 0: not given */
 };
 
@@ -28,18 +30,38 @@ struct config_body {
 
 static const struct json_field fields[] = {
     JSON_TEXT(struct config_body, method),
+    JSON_TEXT(struct config_body, model),
     INT32(num_speculative_tokens, MAX_SPECULATIVE_TOKENS),
     INT32(prompt_lookup_max, NGRAM_MAX_LOOKUP),
     INT32(prompt_lookup_min, NGRAM_MAX_LOOKUP),
 };
 
+/* A model alone says the method, as in vLLM. */
+static int check_method(const cJSON *object, const struct config_body *body,
+                        struct api_error *err) {
+    const char *method = body->method != NULL  ? body->method
+                         : body->model != NULL ? "draft_model"
+                                               : "";
+    bool is_model = strcmp(method, "draft_model") == 0, is_ngram = strcmp(method, "ngram") == 0;
+    if (!is_model && !is_ngram)
+        return json_refuse(json_member(object, "method"), "method", "\"ngram\" or \"draft_model\"",
+                           err);
+    if (is_ngram && body->model != NULL)
+        return json_refuse(json_member(object, "model"), "model",
+                           "left out with \"method\": \"ngram\"", err);
+    size_t length = body->model != NULL ? strlen(body->model) : 0;
+    if (is_model && (length == 0 || length >= SPECULATIVE_MODEL_BYTES))
+        return json_refuse(json_member(object, "model"), "model",
+                           "the draft model: a GGUF file, a folder, or ORG/NAME of a hub", err);
+    return 0;
+}
+
 static int read_body(const cJSON *object, struct config_body *body, struct api_error *err) {
     char allowed[80];
     if (json_fields_refuse_unknown(object, JSON_TABLE(fields), err) != 0 ||
-        json_fields_read(object, JSON_TABLE(fields), body, err) != 0)
+        json_fields_read(object, JSON_TABLE(fields), body, err) != 0 ||
+        check_method(object, body, err) != 0)
         return -1;
-    if (body->method == NULL || strcmp(body->method, "ngram") != 0)
-        return json_refuse(json_member(object, "method"), "method", "\"ngram\"", err);
     snprintf(allowed, sizeof(allowed), "an integer from 1 to %d", MAX_SPECULATIVE_TOKENS);
     if (body->num_speculative_tokens == 0)
         return json_refuse(json_member(object, "num_speculative_tokens"), "num_speculative_tokens",
@@ -71,15 +93,36 @@ int engine_options_read_speculative(const char *text, struct speculative_config 
         return error_set(err, syntax.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
                          "speculative-config: must be a JSON object: %.400s", syntax.message);
     int status = read_body(object, &body, &why);
+    if (status == 0 && body.model != NULL)
+        snprintf(out->model, sizeof(out->model), "%s", body.model);
     cJSON_Delete(object);
     if (status != 0)
         return error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_CONFIG,
                          "speculative-config: %.480s", why.message);
-    *out = (struct speculative_config){
-        .num_speculative_tokens = body.num_speculative_tokens,
-        .prompt_lookup_max = body.prompt_lookup_max,
-        .prompt_lookup_min = body.prompt_lookup_min,
-    };
+    out->num_speculative_tokens = body.num_speculative_tokens;
+    out->prompt_lookup_max = body.prompt_lookup_max;
+    out->prompt_lookup_min = body.prompt_lookup_min;
+    return 0;
+}
+
+int engine_options_write_speculative(const struct speculative_config *config, char **text,
+                                     struct error *err) {
+    struct byte_buffer out = {0};
+    bool has_model = config->model[0] != '\0';
+    json_write_begin_object(&out);
+    json_write_text_member(&out, "method", has_model ? "draft_model" : "ngram");
+    if (has_model)
+        json_write_text_member(&out, "model", config->model);
+    json_write_int_member(&out, "num_speculative_tokens", config->num_speculative_tokens);
+    json_write_int_member(&out, "prompt_lookup_max", config->prompt_lookup_max);
+    json_write_int_member(&out, "prompt_lookup_min", config->prompt_lookup_min);
+    json_write_end_object(&out);
+    char *copy = out.failed ? NULL : strndup(out.data, out.length);
+    byte_buffer_finish(&out);
+    if (copy == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the speculative-config");
+    free(*text);
+    *text = copy;
     return 0;
 }
 
@@ -122,6 +165,20 @@ static size_t swap_bytes_of(double gib) {
     return gib == OPTIONS_AUTO ? EXECUTOR_SWAP_AUTO : (size_t)(gib * (double)((size_t)1 << 30));
 }
 
+/* Other ranks would need a draft model each, and would propose the same. */
+static int check_ranks(const struct options *options, const struct speculative_config *speculative,
+                       struct error *err) {
+    long long per_stage = options->tensor_parallel_size;
+    long long num_stages = options->pipeline_parallel_size;
+    if (speculative->model[0] == '\0' || per_stage * num_stages == 1)
+        return 0;
+    return error_set(err, ERROR_CONFIG,
+                     "speculative-config: a draft model works with one rank only: %s is %lld, and "
+                     "must be 1",
+                     per_stage > 1 ? "tensor-parallel-size" : "pipeline-parallel-size",
+                     per_stage > 1 ? per_stage : num_stages);
+}
+
 static enum weights_load_mode parse_load_mode(const char *name) {
     return strcmp(name, "broadcast") == 0 ? WEIGHTS_LOAD_BROADCAST : WEIGHTS_LOAD_SHARDS;
 }
@@ -132,7 +189,8 @@ int engine_options_executor(const struct options *options, const struct model *m
     struct speculative_config speculative;
     if (engine_options_read_speculative(options->speculative_config, &speculative, err) != 0)
         return -1;
-    if (check_max_model_len(options->max_model_len, trained, err) != 0)
+    if (check_ranks(options, &speculative, err) != 0 ||
+        check_max_model_len(options->max_model_len, trained, err) != 0)
         return -1;
     *out = (struct executor_config){
         .device = options->device,
@@ -206,6 +264,7 @@ struct engine_config engine_options_read(const struct options *options, const st
                                         : options->api_keys.count > 0 ? options->api_keys.count
                                                                       : 1,
         .core.lora = info->lora,
+        .core.has_draft_model = info->memory.draft_bytes > 0,
         .core.model = &model->config,
         .core.num_stages = info->num_stages,
         .core.schedule.kv.caching = options->enable_prefix_caching,

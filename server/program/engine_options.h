@@ -16,7 +16,7 @@ int32_t engine_options_call_choices(const struct options *options);
 
 /* Leaves the length of a sequence open if max-model-len does. Fails with ERROR_CONFIG for a
  * max-model-len below 2 or that the model was not trained for, and for an invalid
- * speculative-config. *out points into options. */
+ * speculative-config. *out points into options. The draft model is added by draft_model_use. */
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err);
 
@@ -33,20 +33,26 @@ int engine_options_drafter(const struct options *options, struct drafter **out, 
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct executor_info *info);
 
-/* The contents of --speculative-config, in vLLM's format: {"method": "ngram",
- * "num_speculative_tokens": N, "prompt_lookup_max": M, "prompt_lookup_min": m}. */
+/* The contents of --speculative-config, in vLLM's format: {"method": "ngram" or "draft_model",
+ * "model": NAME, "num_speculative_tokens": N, "prompt_lookup_max": M, "prompt_lookup_min": m}. */
+
+#define SPECULATIVE_MODEL_BYTES 1024 /* with its NUL: as long as the option */
 
 struct speculative_config {
-    int32_t num_speculative_tokens; /* maximum per sequence and step; 0: nothing is drafted */
-    int32_t prompt_lookup_max;      /* tokens of an n-gram, see engine/draft/ngram_drafter.h */
+    char model[SPECULATIVE_MODEL_BYTES]; /* the draft model; "": drafts are n-grams only */
+    int32_t num_speculative_tokens;      /* maximum per sequence and step; 0: nothing is drafted */
+    int32_t prompt_lookup_max;           /* tokens of an n-gram, see engine/draft/ngram_drafter.h */
     int32_t prompt_lookup_min;
 };
 
-/* Reads the option's text; NULL: nothing is drafted. method and num_speculative_tokens are
- * required. One of the lookups stands for both; without them both are 5, as in vLLM. Unknown keys
- * are refused. Returns -1 with ERROR_CONFIG: one line with the option, the field, its value and
- * what is allowed. */
+/* Reads the option's text; NULL: nothing is drafted. num_speculative_tokens is required, and so is
+ * method, except with a model. One of the lookups stands for both; without them both are 5, as in
+ * vLLM. Unknown keys are refused. Returns -1 with ERROR_CONFIG: one line with the option, the
+ * field, its value and what is allowed. */
 int engine_options_read_speculative(const char *text, struct speculative_config *out,
                                     struct error *err);
+/* Replaces the option's text by one with these values. The old one is freed. ERROR_MEMORY. */
+int engine_options_write_speculative(const struct speculative_config *config, char **text,
+                                     struct error *err);
 
 #endif

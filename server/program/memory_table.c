@@ -76,6 +76,8 @@ static void put_device_parts(const struct printer *out, const struct executor_in
         put(out, "adapters   %8.1f MiB = %d slots of rank %d in %s",
             mib(info->memory.adapter_bytes), info->lora.num_slots, info->lora.max_rank,
             dtype_name(info->lora.dtype));
+    if (info->memory.draft_bytes > 0)
+        put(out, "draft      %8.1f MiB of the draft model", mib(info->memory.draft_bytes));
     if (!out->is_brief)
         put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
             mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
@@ -126,9 +128,10 @@ static void put_swap(const struct printer *out, const struct executor_info *info
 }
 
 static size_t device_bytes(const struct executor_info *info) {
-    return info->has_dedicated_memory ? 0
-                                      : info->memory.weight_bytes + info->memory.adapter_bytes +
-                                            info->memory.workspace_bytes + info->memory.kv_bytes;
+    return info->has_dedicated_memory
+               ? 0
+               : info->memory.weight_bytes + info->memory.adapter_bytes + info->memory.draft_bytes +
+                     info->memory.workspace_bytes + info->memory.kv_bytes;
 }
 
 /* The second number of statm: resident pages. */

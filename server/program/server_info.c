@@ -56,6 +56,7 @@ static void write_model(const struct server_info *info, struct byte_buffer *out)
     json_write_key(out, "model");
     json_write_begin_object(out);
     json_write_text_member(out, "path", info->options->model);
+    json_write_text_member(out, "draft", info->draft_path);
     json_write_key(out, "names");
     write_list(info->context->model_names, info->context->num_model_names, out);
     json_write_text_member(out, "system_fingerprint", info->context->system_fingerprint);
@@ -102,6 +103,7 @@ static void write_memory(const struct memory_table *table, struct byte_buffer *o
     json_write_begin_object(out);
     write_bytes("weights", memory->weight_bytes, out);
     write_bytes("adapters", memory->adapter_bytes, out);
+    write_bytes("draft", memory->draft_bytes, out);
     write_bytes("workspace", memory->workspace_bytes, out);
     write_bytes("kv_cache", memory->kv_bytes, out);
     write_bytes("swap", memory->swap_bytes, out);

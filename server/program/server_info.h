@@ -13,6 +13,7 @@ struct server_info {
     const struct options *options;
     const struct memory_table *memory; /* with its executor */
     const struct api_context *context;
+    const char *draft_path;       /* of the draft model; NULL: none */
     const char *activation_dtype; /* its name; static */
 };
 

@@ -240,6 +240,7 @@ static void write_rank_memory(const struct metrics_text *w, const struct metrics
         size_t offset;
     } parts[] = {{"weights", offsetof(struct executor_memory, weight_bytes)},
                  {"adapters", offsetof(struct executor_memory, adapter_bytes)},
+                 {"draft", offsetof(struct executor_memory, draft_bytes)},
                  {"workspace", offsetof(struct executor_memory, workspace_bytes)},
                  {"kv_cache", offsetof(struct executor_memory, kv_bytes)},
                  {"swap", offsetof(struct executor_memory, swap_bytes)}};

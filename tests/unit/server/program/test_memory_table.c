@@ -92,6 +92,22 @@ static void test_adapters(void **state) {
     assert_non_null(strstr(text, "adapters       24.0 MiB = 8 slots of rank 64 in f16"));
 }
 
+/* Its line is there if there is one. */
+static void test_draft_model(void **state) {
+    struct executor_info worker = info(false);
+    char text[4096] = "";
+    double without = write_table(&worker, text);
+    assert_true(part(text, "draft") < 0);
+    worker.memory.draft_bytes = 32 * MIB;
+    text[0] = '\0';
+    assert_true(write_table(&worker, text) == without + 32);
+    assert_non_null(strstr(text, "draft          32.0 MiB of the draft model\n"));
+    worker.has_dedicated_memory = true;
+    text[0] = '\0';
+    assert_true(write_table(&worker, text) == without - 70);
+    assert_true(part(text, "draft") == 32);
+}
+
 /* What is on the GPU is no part of the system's memory. */
 static void test_gpu(void **state) {
     const struct executor_info worker = info(true);
@@ -235,6 +251,7 @@ int main(void) {
         cmocka_unit_test(test_no_responses), cmocka_unit_test(test_recorded_steps),
         cmocka_unit_test(test_tuning),       cmocka_unit_test(test_planned_swap),
         cmocka_unit_test(test_ranks),        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_draft_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 static const struct executor_memory rank_memory[] = {
     {.weight_bytes = 6000000000,
      .adapter_bytes = 7,
+     .draft_bytes = 9,
      .workspace_bytes = 12,
      .kv_bytes = 20,
      .swap_bytes = 160},
@@ -339,12 +340,12 @@ static void ranks_have_their_own(void **state) {
     for (int r = 0; r < 2; r++) {
         const struct executor_memory *memory = &rank_memory[r];
         const double expected[] = {(double)memory->weight_bytes, (double)memory->adapter_bytes,
-                                   (double)memory->workspace_bytes, (double)memory->kv_bytes,
-                                   (double)memory->swap_bytes};
-        static const char *const parts[] = {",part=\"weights\"", ",part=\"adapters\"",
-                                            ",part=\"workspace\"", ",part=\"kv_cache\"",
-                                            ",part=\"swap\""};
-        for (int i = 0; i < 5; i++)
+                                   (double)memory->draft_bytes,  (double)memory->workspace_bytes,
+                                   (double)memory->kv_bytes,     (double)memory->swap_bytes};
+        static const char *const parts[] = {",part=\"weights\"",  ",part=\"adapters\"",
+                                            ",part=\"draft\"",    ",part=\"workspace\"",
+                                            ",part=\"kv_cache\"", ",part=\"swap\""};
+        for (int i = 0; i < 6; i++)
             assert_true(sample_of_rank(text, "rank_memory_bytes", r, parts[i]) == expected[i]);
     }
     free(text);

@@ -1,0 +1,34 @@
+/* The draft model of --speculative-config: a second, smaller model that proposes tokens for the
+ * first to check. Both must have the same vocabulary, because a draft is a token's number. */
+#ifndef QUIRE_SERVER_PROGRAM_DRAFT_MODEL_H
+#define QUIRE_SERVER_PROGRAM_DRAFT_MODEL_H
+
+#include "config/options.h"
+#include "engine/executor/executor.h"
+#include "models/config/model.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/program/engine_options.h"
+
+struct draft_model {
+    struct speculative_config config; /* its model is a path, or "": there is none */
+    struct model *model;              /* NULL: none */
+};
+
+/* Opens the draft model of the options, if they name one; it must be a file or a folder. target:
+ * the model that checks the drafts. ERROR_CONFIG, ERROR_MODEL or ERROR_MEMORY, with the option's
+ * name. The caller closes *out, also on failure. */
+int draft_model_open(const struct options *options, const struct model *target,
+                     struct draft_model *out, struct error *err);
+/* Compares its vocabulary with that of the target: the tokens of both must be equal, and further
+ * ones unused, as a vocabulary is padded with. Opens the draft model's tokenizer for that.
+ * ERROR_CONFIG names the first token that differs. Accepts that there is no draft model. */
+int draft_model_check(const struct draft_model *draft, const struct tokenizer *target,
+                      struct error *err);
+/* Sets what the executor needs of it, if there is one. */
+void draft_model_use(const struct draft_model *draft, struct executor_config *config);
+/* Returns its path; NULL: there is none. */
+const char *draft_model_path(const struct draft_model *draft);
+/* Accepts a zeroed one. */
+void draft_model_close(struct draft_model *draft);
+
+#endif
