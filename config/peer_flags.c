@@ -22,7 +22,13 @@ static const char text_only[] = "text only";
 static const char of_request[] = "set it in each request; --generation-config has the defaults";
 static const char one_process[] = "one process serves all clients";
 static const char no_mamba[] = "no models with Mamba layers";
-static const char no_draft_model[] = "drafts come from the text itself, without a second model";
+static const char draft_methods[] =
+    "`\"method\": \"ngram\"`, or `\"draft_model\"` with a `\"model\"`";
+static const char draft_model[] = "`{\"model\": \"DRAFT\", \"num_speculative_tokens\": 5}`";
+static const char draft_size[] = "`\"num_speculative_tokens\": N`: as many as pay, at most N";
+static const char draft_options[] = "a draft model has the device and options of the model itself";
+static const char draft_ngrams[] = "`\"prompt_lookup_max\"` and `\"prompt_lookup_min\"`";
+static const char draft_accepted[] = "a draft is accepted if it is the token that is sampled";
 static const char whole_model[] = "the whole model is on one device";
 static const char no_requests_logged[] = "requests are logged only with --access-log";
 
@@ -197,17 +203,21 @@ static const struct peer_flag table[] = {
     {"--scheduling-policy", V, VALUE, TAKEN, NULL,
      "fcfs= priority=", "`priority` always acts; --trust-client-priority across clients"},
     {"--async-scheduling", V, MAYBE, SAME, "async-scheduling", NULL, "on by default"},
-    {"-sc --speculative-config", V, VALUE, SAME, "speculative-config", NULL,
-     "`\"method\": \"ngram\"` only"},
-    {"--spec-method --spec-tokens --num-speculative-tokens --ngram-prompt-lookup-max "
-     "--ngram-prompt-lookup-min",
-     V, VALUE, NONE, "speculative-config", NULL, "`\"method\": \"ngram\"` only"},
-    {"--spec-model --speculative-model --speculative-model-quantization "
-     "--speculative-draft-tensor-parallel-size -spec-draft-tp --speculative-max-model-len "
-     "--speculative-disable-by-batch-size --spec-decoding-acceptance-method "
-     "--typical-acceptance-sampler-posterior-threshold "
+    {"-sc --speculative-config", V, VALUE, SAME, "speculative-config", NULL, draft_methods},
+    {"--spec-method", V, VALUE, NONE, "speculative-config", NULL, draft_methods},
+    {"--spec-model --speculative-model", V, VALUE, NONE, "speculative-config", NULL, draft_model},
+    {"--spec-tokens --num-speculative-tokens", V, VALUE, NONE, "speculative-config", NULL,
+     draft_size},
+    {"--ngram-prompt-lookup-max --ngram-prompt-lookup-min", V, VALUE, NONE, "speculative-config",
+     NULL, draft_ngrams},
+    {"--speculative-model-quantization --speculative-draft-tensor-parallel-size -spec-draft-tp "
+     "--speculative-max-model-len",
+     V, VALUE, NONE, NULL, NULL, draft_options},
+    {"--speculative-disable-by-batch-size", V, VALUE, NEEDLESS, NULL, NULL,
+     "drafts end where they cost more than they save"},
+    {"--spec-decoding-acceptance-method --typical-acceptance-sampler-posterior-threshold "
      "--typical-acceptance-sampler-posterior-alpha",
-     V, VALUE, NONE, "speculative-config", NULL, no_draft_model},
+     V, VALUE, NONE, NULL, NULL, draft_accepted},
     {"--speculative-disable-mqa-scorer --disable-logprobs-during-spec-decoding", V, MAYBE, NONE,
      NULL, NULL, NULL},
     {"--structured-outputs-config --guided-decoding-backend", V, VALUE, TAKEN, NULL, NULL,
@@ -386,7 +396,7 @@ static const struct peer_flag table[] = {
     {"--slots", L, SWITCH, TAKEN, NULL, NULL, "`/slots` says how many sequences run"},
     {"--slot-save-path", L, VALUE, NONE, NULL, NULL, NULL},
     {"-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", L, VALUE, NONE, "speculative-config",
-     NULL, "drafts come from the text itself"},
+     NULL, "n-grams are those of the text itself"},
     {"--warmup", L, SWITCH, TAKEN, NULL, NULL, "one token is computed before the first request"},
     /* --- llama-server: processors --- */
     {"-t --threads", L, VALUE, SAME, "threads", "-1=0", NULL},
@@ -436,15 +446,19 @@ static const struct peer_flag table[] = {
      "`grammar`, `json_schema`, `response_format` or `structured_outputs` of a request"},
     {"-e --escape", L, SWITCH, NONE, NULL, NULL, "prompts are taken as they are"},
     {"-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf", L, VALUE,
-     NONE, "speculative-config", NULL, no_draft_model},
-    {"--spec-type --spec-draft-n-max --spec-draft-n-min --draft --draft-n --draft-max --draft-min "
-     "--draft-n-min --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match "
+     NONE, "speculative-config", NULL, draft_model},
+    {"--spec-type", L, VALUE, NONE, "speculative-config", NULL, draft_methods},
+    {"--spec-draft-n-max --draft --draft-n --draft-max", L, VALUE, NONE, "speculative-config", NULL,
+     draft_size},
+    {"--spec-draft-n-min --draft-min --draft-n-min", L, VALUE, NEEDLESS, NULL, NULL,
+     "what a draft costs is measured, and as many are made as pay"},
+    {"--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match "
      "--spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits "
      "--spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits "
      "--spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits "
      "--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
-     L, VALUE, NONE, "speculative-config", NULL, "`\"method\": \"ngram\"` only"},
-    {"--spec-default", L, SWITCH, NONE, "speculative-config", NULL, "`\"method\": \"ngram\"` only"},
+     L, VALUE, NONE, "speculative-config", NULL, draft_ngrams},
+    {"--spec-default", L, SWITCH, NONE, "speculative-config", NULL, draft_methods},
     {"--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd "
      "--threads-batch-draft --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd "
      "--cpu-range-draft --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft "
@@ -452,14 +466,16 @@ static const struct peer_flag table[] = {
      "--spec-draft-cpu-strict-batch --cpu-strict-batch-draft --spec-draft-prio-batch "
      "--prio-batch-draft --spec-draft-poll-batch --poll-batch-draft --spec-draft-override-tensor "
      "-otd --override-tensor-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed "
-     "--n-cpu-moe-draft --spec-synth-len --spec-synth-rates --spec-draft-p-split --draft-p-split "
-     "--spec-draft-p-min --draft-p-min --spec-draft-sampling --spec-draft-device -devd "
+     "--n-cpu-moe-draft --spec-draft-device -devd "
      "--device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft "
      "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd "
      "--cache-type-v-draft",
-     L, VALUE, NONE, NULL, NULL, no_draft_model},
-    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling", L, SWITCH, NONE,
-     NULL, NULL, no_draft_model},
+     L, VALUE, NONE, NULL, NULL, draft_options},
+    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft", L, SWITCH, NONE, NULL, NULL, draft_options},
+    {"--spec-synth-len --spec-synth-rates --spec-draft-p-split --draft-p-split --spec-draft-p-min "
+     "--draft-p-min --spec-draft-sampling",
+     L, VALUE, NONE, NULL, NULL, draft_accepted},
+    {"--spec-draft-backend-sampling", L, SWITCH, NONE, NULL, NULL, draft_accepted},
     /* --- llama-server: the front end --- */
     {"--host --port", L, VALUE, SAME, NULL, NULL, "a path ending in .sock is --uds"},
     {"--reuse-port", L, SWITCH, NONE, NULL, NULL, NULL},

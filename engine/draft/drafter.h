@@ -1,4 +1,4 @@
-/* Proposes tokens that may follow a history, so that one step of the model can check several of
+/* Looks up tokens that may follow a history, so that one step of the model can check several of
  * them at once (speculative decoding).
  *
  * A proposal never changes what is generated. Each drafted position is sampled as if its draft were
@@ -7,11 +7,9 @@
  * replaced by it. So a drafter's proposals only decide how many tokens a step yields. They may be
  * wrong, but their ids must be in the vocabulary.
  *
- * A draft model would be a second model in the rank (engine/executor/rank.h), with its own weights
- * and its own KV pool, indexed by the same block ids as the first model's. Block tables, forks,
- * swaps and prefixes then serve both: the rank moves a block in both pools where it now moves one,
- * and a slot mapping is valid in either. Its drafter would answer from what the rank computed after
- * the last step, so that `propose` stays a lookup and never waits for a device. */
+ * A draft model is not a drafter, which is only a lookup and never waits for a device: it is a
+ * second model in the rank (engine/executor/rank_draft.h), which proposes at the beginning of the
+ * step that checks its drafts. */
 #ifndef QUIRE_ENGINE_DRAFT_DRAFTER_H
 #define QUIRE_ENGINE_DRAFT_DRAFTER_H
 

@@ -79,21 +79,24 @@ static int find_draft(struct options *options, struct error *err) {
     struct hub_reference reference;
     struct hub_model model;
     struct speculative_config config;
+    struct error why = {0};
     if (engine_options_read_speculative(options->speculative_config, &config, err) != 0)
         return -1;
     if (config.model[0] == '\0' || !command_pull_is_reference(config.model))
         return 0;
-    char *path = strdup(config.model);
-    if (path == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for the draft model's path");
-    int status = find_in_hub(&path, &reference, &model, err);
-    if (status == 0 && strlen(path) >= sizeof(config.model))
-        status = error_set(err, ERROR_CONFIG,
-                           "speculative-config: model: its path is too long: %.300s", path);
-    snprintf(config.model, sizeof(config.model), "%s", path);
-    free(path);
+    char *name = strdup(config.model);
+    if (name == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the draft model's name");
+    int status = find_in_hub(&name, &reference, &model, &why);
+    free(name);
     if (status != 0)
-        return -1;
+        return error_set(err, why.code, "speculative-config: model: %.480s", why.message);
+    int length = snprintf(config.model, sizeof(config.model), "%s", model.path);
+    if (length >= (int)sizeof(config.model))
+        return error_set(err, ERROR_CONFIG,
+                         "speculative-config: model: its path in the hub's cache has %d bytes: at "
+                         "most %d are read",
+                         length, (int)sizeof(config.model) - 1);
     log_info("draft      %s at %.12s, in %s", reference.repository, model.commit, model.path);
     return engine_options_write_speculative(&config, &options->speculative_config, err);
 }
