@@ -162,10 +162,35 @@ def test_bad_speculative_config(environment):
         variables = {"QUIRE_SPECULATIVE_CONFIG": value} if environment else {}
         assert_refused(run("serve", "--model", MODEL, *arguments, environment=variables), "speculative-config", *pieces)
 
-    refuse(SPECULATIVE % ("eagle", 5), "method", '"ngram"', '"eagle"')
+    refuse(SPECULATIVE % ("eagle", 5), "method", '"ngram" or "draft_model"', '"eagle"')
+    refuse(SPECULATIVE % ("draft_model", 5), "model must be the draft model", "missing")
+    refuse('{"method": "ngram", "model": "small.gguf", "num_speculative_tokens": 5}', "model must be left out", "small.gguf")
+    refuse('{"model": "small.gguf", "num_speculative_tokens": 5, "draft_tensor_parallel_size": 1}', "draft_tensor_parallel_size")
+    refuse('{"model": "./none.gguf", "num_speculative_tokens": 5}', "model: ./none.gguf: cannot open")
     refuse(SPECULATIVE % ("ngram", 17), "num_speculative_tokens", "1 to 16", "17")
     refuse('{"method": "ngram", "draft": 5}', "draft", "num_speculative_tokens")
     refuse("ngram", "JSON object")
+
+
+def draft_of(model):
+    return "--speculative-config", f'{{"model": "{model}", "num_speculative_tokens": 5}}'
+
+
+def test_a_draft_model_has_the_vocabulary_of_the_model():
+    tiny = ROOT / "tests/golden/tiny-f16.gguf"
+    for model, draft in ((MODEL, tiny), (tiny, MODEL)):
+        for words in (("serve", "--model", model, "--port", 0), ("inspect", model, "--plan")):
+            result = run(*words, *draft_of(draft))
+            assert result.returncode == 78 and len(result.stderr.splitlines()) == 1, result
+            assert "speculative-config: model: token 3 is " in result.stderr and str(draft) in result.stderr
+
+
+def test_a_plan_has_the_draft_model():
+    lines = run("inspect", MODEL, "--plan", *draft_of(MODEL)).stdout.splitlines()
+    plain = run("inspect", MODEL, "--plan").stdout
+    assert [line for line in lines if line.startswith("draft ")] and "of the draft model" not in plain
+    missing = run("inspect", MODEL, "--plan", *draft_of("org/name"))
+    assert missing.returncode == 78 and "org/name is not a file or folder" in missing.stderr
 
 
 def test_speculative_config_in_the_file(tmp_path):

@@ -2,6 +2,7 @@
 same is named. QUIRE_TEST_REPLAY_REQUESTS sets how many requests there are."""
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -117,6 +118,27 @@ def test_runs_again_bit_for_bit(recording):
     assert int(result.stdout.split(" requests")[0].split()[-1]) > NUM_REQUESTS / 2
 
 
+def test_drafts_of_a_model_run_again(start_server, tmp_path):
+    """The draft model lies at another path then; another one is refused."""
+    path, draft, other = (tmp_path / name for name in ("record", "draft.gguf", "other.gguf"))
+    shutil.copy(MODEL, draft)
+    config = {"model": str(draft), "num_speculative_tokens": 4, "prompt_lookup_max": 32}
+    server = start_server(*OPTIONS[:-2], "--speculative-config", json.dumps(config), "--record", path)
+    answers = run_load(server, 20)
+    assert set(answers) <= {200, 408, 503, "hung up"} and answers.count(200) > 10
+    assert server.wait_idle()["spec_decode_num_draft_tokens_total"] > 0
+    assert server.terminate() == 0
+    result = replay(path)
+    assert result.returncode == 0 and result.stdout.startswith("equal: "), result.stdout + result.stderr
+    draft.rename(other)
+    assert "speculative-config: model: " in replay(path).stderr
+    moved = "--speculative-config", json.dumps({**config, "model": str(other)})
+    assert replay(path, *moved).returncode == 0
+    change_weight(other)
+    result = replay(path, *moved)
+    assert result.returncode == 78 and "draft" in result.stderr, result.stderr
+
+
 def test_only_its_owner_reads_it(recording):
     assert stat.S_IMODE(recording.stat().st_mode) == 0o600
 
@@ -127,14 +149,18 @@ def test_other_arithmetic_is_named(recording):
     assert "numerics" in result.stderr and '"portable' in result.stderr and "--cpu-isa" in result.stderr
 
 
-def test_a_changed_weight_is_named(recording, tmp_path):
-    model = tmp_path / "model.gguf"
-    shutil.copy(MODEL, model)
+def change_weight(model):
     with open(model, "r+b") as file:
         file.seek(-1000, os.SEEK_END)
         byte = file.read(1)[0]
         file.seek(-1000, os.SEEK_END)
         file.write(bytes([byte ^ 1]))
+
+
+def test_a_changed_weight_is_named(recording, tmp_path):
+    model = tmp_path / "model.gguf"
+    shutil.copy(MODEL, model)
+    change_weight(model)
     result = replay(recording, "--model", model)
     assert result.returncode == 78
     assert "the weights are not the same" in result.stderr

@@ -53,11 +53,16 @@ def place(tmp_path_factory):
     """Things of which each is wrong for an option."""
     folder = tmp_path_factory.mktemp("place")
     (folder / "text").write_text("a: b: c\n")
+    (folder / "other.gguf").symlink_to(ROOT / "tests/golden/tiny-q8_0.gguf")
     (folder / "broken.jinja").write_text("{% if %}")
     for name in ("one", "other"):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x",
                         "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.crt"], check=True, capture_output=True)
     return folder
+
+
+def draft_of(model):
+    return "--speculative-config", json.dumps({"model": str(model), "num_speculative_tokens": 4})
 
 
 OPTIONS = [
@@ -77,6 +82,11 @@ OPTIONS = [
     (78, "chat-template", ("--chat-template", "{place}/broken.jinja")),
     (78, "otlp-traces-endpoint", ("--otlp-traces-endpoint", "ftp://127.0.0.1")),
     (78, "speculative-config", ("--speculative-config", '{"method": "eagle"}')),
+    (78, "speculative-config: model: {place}/none.gguf: cannot open", draft_of("{place}/none.gguf")),
+    (78, "speculative-config: model: {place}/text: ", draft_of("{place}/text")),
+    (78, "speculative-config: model: token 259 is \"Ġt\" in ", draft_of("{place}/other.gguf")),
+    (78, "one rank only: tensor-parallel-size is 2, and must be 1", (*draft_of("{place}/none.gguf"), "--tensor-parallel-size", 2)),
+    (78, "one rank only: pipeline-parallel-size is 2, and must be 1", (*draft_of("{place}/none.gguf"), "--pipeline-parallel-size", 2)),
     (78, "root-path", ("--root-path", "v1")),
     (78, "max-model-len: 262144; the model was trained for at most 131072", ("--max-model-len", "256k")),
     (78, "one sequence of --max-model-len 8192 needs", ("--max-model-len", "8k", "--kv-cache-memory-bytes", "64m")),
@@ -91,7 +101,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("status, said, words", OPTIONS, ids=[" ".join(map(str, words)) for _, _, words in OPTIONS])
 def test_an_option_that_is_wrong(model, place, status, said, words):
-    assert_refused_unread(model, status, said, *(str(word).replace("{place}", str(place)) for word in words))
+    assert_refused_unread(model, status, said.replace("{place}", str(place)), *(str(word).replace("{place}", str(place)) for word in words))
 
 
 def test_before_a_download(place):
