@@ -1,32 +1,22 @@
 #include "server/program/draft_model.h"
 
 #include "config/base/numbers.h"
-#include "server/program/command_line.h"
-
-#include <string.h>
 
 #define FIELD "speculative-config: model: "
 
+/* A file that cannot be read is as bad as a broken one. */
 static int refuse(const struct error *why, struct error *err) {
-    return error_set(err, why->code, FIELD "%.480s", why->message);
+    return error_set(err, why->code == ERROR_IO ? ERROR_MODEL : why->code, FIELD "%.480s",
+                     why->message);
 }
 
 static bool generates(const struct model *model) {
     return model->generates && model->classifier.num_labels == 0;
 }
 
-static int open_path(const char *path, struct model **out, struct error *err) {
-    struct error why = {0};
-    if (command_pull_is_reference(path))
-        return error_set(err, ERROR_CONFIG,
-                         FIELD "%.300s is not a file or folder; `quire pull` prints where a hub's "
-                               "model is",
-                         path);
-    return command_open_model(path, out, NULL, &why) == 0 ? 0 : refuse(&why, err);
-}
-
 int draft_model_open(const struct options *options, const struct model *target,
                      struct draft_model *out, struct error *err) {
+    struct error why = {0};
     *out = (struct draft_model){0};
     if (engine_options_read_speculative(options->speculative_config, &out->config, err) != 0)
         return -1;
@@ -37,8 +27,8 @@ int draft_model_open(const struct options *options, const struct model *target,
         return error_set(err, ERROR_CONFIG,
                          FIELD "%.300s has nothing to draft: %.300s does not generate text", path,
                          options->model);
-    if (open_path(path, &out->model, err) != 0)
-        return -1;
+    if (model_open(path, &out->model, &why) != 0)
+        return refuse(&why, err);
     if (!generates(out->model))
         return error_set(err, ERROR_CONFIG, FIELD "%.300s does not generate text", path);
     return 0;
@@ -70,8 +60,8 @@ static int refuse_further(const char *where, const struct tokenizer *larger, int
                      where, token, text_print_length(piece), piece.data);
 }
 
-static int compare(const char *path, const struct tokenizer *draft, const struct tokenizer *target,
-                   struct error *err) {
+int draft_model_compare(const char *path, const struct tokenizer *draft,
+                        const struct tokenizer *target, struct error *err) {
     int32_t of_draft = tokenizer_vocab_size(draft), of_target = tokenizer_vocab_size(target);
     int32_t smaller = min_int32(of_draft, of_target), size = max_int32(of_draft, of_target);
     const struct tokenizer *larger = of_draft > of_target ? draft : target;
@@ -90,9 +80,9 @@ int draft_model_check(const struct draft_model *draft, const struct tokenizer *t
     struct error why = {0};
     if (draft->model == NULL)
         return 0;
-    if (command_open_tokenizer(draft->model, &tokenizer, &why) != 0)
+    if (tokenizer_open(draft->model, &tokenizer, &why) != 0)
         return refuse(&why, err);
-    int status = compare(draft_model_path(draft), tokenizer, target, err);
+    int status = draft_model_compare(draft_model_path(draft), tokenizer, target, err);
     tokenizer_close(tokenizer);
     return status;
 }

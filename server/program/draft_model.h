@@ -19,9 +19,13 @@ struct draft_model {
  * name. The caller closes *out, also on failure. */
 int draft_model_open(const struct options *options, const struct model *target,
                      struct draft_model *out, struct error *err);
-/* Compares its vocabulary with that of the target: the tokens of both must be equal, and further
- * ones unused, as a vocabulary is padded with. Opens the draft model's tokenizer for that.
- * ERROR_CONFIG names the first token that differs. Accepts that there is no draft model. */
+/* Compares vocabularies: the tokens that both have must be equal, and further ones unused, as a
+ * vocabulary is padded with. ERROR_CONFIG names the first token that differs, and the draft model
+ * by its path. */
+int draft_model_compare(const char *path, const struct tokenizer *draft,
+                        const struct tokenizer *target, struct error *err);
+/* Compares its vocabulary, whose tokenizer is opened for that, with that of the target. Accepts
+ * that there is no draft model. */
 int draft_model_check(const struct draft_model *draft, const struct tokenizer *target,
                       struct error *err);
 /* Sets what the executor needs of it, if there is one. */

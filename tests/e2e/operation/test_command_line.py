@@ -190,7 +190,7 @@ def test_a_plan_has_the_draft_model():
     plain = run("inspect", MODEL, "--plan").stdout
     assert [line for line in lines if line.startswith("draft ")] and "of the draft model" not in plain
     missing = run("inspect", MODEL, "--plan", *draft_of("org/name"))
-    assert missing.returncode == 78 and "org/name is not a file or folder" in missing.stderr
+    assert missing.returncode == 78 and "model: org/name: cannot open" in missing.stderr
 
 
 def test_speculative_config_in_the_file(tmp_path):
