@@ -33,7 +33,8 @@ struct executor;
 
 struct executor_ops {
     /* Hands over one step. The batch and the memory of the result belong to the executor until the
-     * step was waited for; the late inputs of the batch, if it has any, only from supply on. */
+     * step was waited for; the late inputs of the batch, if it has any, only from supply on. A
+     * batch with draft requests comes while no other step is submitted. */
     void (*submit)(struct executor *executor, const struct batch *batch,
                    struct step_result *result);
     /* Reports that the late inputs of the step submitted last are complete. Called once for a batch
