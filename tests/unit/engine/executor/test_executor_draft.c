@@ -87,7 +87,7 @@ static void bind_step(struct fixture *f) {
     void *memory = NULL;
     assert_int_equal(f->executor->ops->step_memory(f->executor, &capacity, &memory), 0);
     if (memory == NULL)
-        memory = f->memory = aligned_alloc(STEP_PART_ALIGNMENT, step_memory_bytes(&capacity));
+        memory = f->memory = aligned_alloc(64, step_memory_bytes(&capacity));
     assert_non_null(memory);
     step_memory_bind(&capacity, memory, &f->arena, &f->result);
 }
