@@ -1,6 +1,7 @@
 """--verify-weights: a model's files against the SHA-256 that is known of them."""
 
 import hashlib
+import json
 import shutil
 
 import pytest
@@ -52,6 +53,17 @@ def test_a_flipped_bit_is_refused(file, start_server):
     assert_refused(serve(file), file, "SHA256SUMS")
     plain = start_server("--model", file)  # without the option the file is taken as it is
     assert "SHA-256" not in plain.read_log()
+
+
+def test_a_draft_model_too(file, start_server):
+    draft = shutil.copy(file, file.parent / "draft.gguf")
+    sums = file.parent / "SHA256SUMS"
+    sums.write_text("".join(f"{sha256(path)}  {path.name}\n" for path in (file, draft)))
+    words = "--model", file, "--verify-weights", "--speculative-config", json.dumps({"model": str(draft), "num_speculative_tokens": 2})
+    log = start_server(*words).read_log()
+    assert log.count("1 of 1 files have the SHA-256") == 2 and "verify-weights of the draft model: " in log
+    flip(draft)
+    assert_refused(run("serve", "--port", 0, *words), draft, "SHA256SUMS")
 
 
 def test_nothing_known_is_said(file, start_server):
