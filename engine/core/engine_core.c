@@ -331,6 +331,7 @@ bool engine_core_renew(struct engine_core *core) {
     begin_speculation(core);
     adapter_slots_forget(&core->adapters);
     core->last_collected_ns = 0;
+    core->last_commit_ns = 0;
     core->has_suspects = false;
     core->num_losses = 0;
     core->lost_since_ns = 0;

@@ -72,6 +72,7 @@ struct engine_core {
     int32_t num_steps;
     int32_t first_in_flight, num_in_flight; /* submitted and not yet committed */
     int64_t last_collected_ns;
+    int64_t last_commit_ns; /* 0: nothing has run since, or nothing could */
     struct step_timer timer;
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */

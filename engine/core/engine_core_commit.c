@@ -345,13 +345,16 @@ static void note_cost(struct scheduler *scheduler, int32_t num_tokens, int64_t s
 /* Learns what the step took. */
 static void note_step(struct engine_core *core, const struct step *step, int64_t now_ns) {
     int64_t step_ns = now_ns - max_int64(step->submitted_ns, core->last_collected_ns);
+    /* What waits for drafts is not planned while another step runs: that is a cost of theirs. */
+    int64_t cycle_ns = core->last_commit_ns > 0 ? now_ns - core->last_commit_ns : step_ns;
     core->num_losses = 0;
     core->last_collected_ns = now_ns;
+    core->last_commit_ns = now_ns;
     if (step->plan.num_draft_inputs == 0) {
         note_cost(&core->scheduler, step->plan.num_tokens, step_ns);
         step_cost_add(&core->scheduler.step_cost, &step->plan.work, step_ns);
     }
-    speculation_note_step(&core->speculation, &step->plan, step_ns);
+    speculation_note_step(&core->speculation, &step->plan, cycle_ns);
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
 }
 

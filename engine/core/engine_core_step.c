@@ -265,8 +265,10 @@ bool engine_core_step(struct engine_core *core) {
     }
     if (core->failed)
         engine_core_abort(core, FINISH_ERROR);
-    if (!collects || core->is_lost || engine_core_is_idle(core))
+    if (!collects || core->is_lost || engine_core_is_idle(core)) {
         step_timer_stop(&core->timer);
+        core->last_commit_ns = 0;
+    }
     core_stats_gauges(&core->stats, &core->scheduler);
     adapter_slots_count(&core->adapters, core->first_group);
     core->stats.is_restarting = core->is_lost;

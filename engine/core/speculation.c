@@ -9,13 +9,15 @@
 
 /* --- What drafts of the draft model cost --- */
 
-#define FIRST_PLAIN 2     /* steps without drafts before the first with some */
-#define PLAIN_EVERY 32    /* one step in that many is without */
-#define COST_WEIGHT 0.125 /* of a step, in what is known of them */
-/* Before it is measured: a small model next to a large one. */
+#define FIRST_PLAIN 4     /* steps without drafts before the first with some; the fastest counts */
+#define PLAIN_EVERY 32    /* one step in that many is without ... */
+#define RARE_WEIGHT 0.5   /* ... which counts more: the one before was long ago */
+#define COST_WEIGHT 0.125 /* of another step, in what is known of them */
+/* Before they are measured: a small model next to a large one. */
 #define UNKNOWN_SHARE 0.3f
-#define FEW_PLAIN 4      /* in a row, after which a step with drafts is a trial ... */
-#define TRIAL_WEIGHT 0.5 /* ... and what it shows counts more: the one before was long ago */
+#define UNKNOWN_INPUT_SHARE (1.0f / 16)
+#define LEAST_INPUT_SHARE (1.0 / 1024)
+#define FEW_PLAIN 4 /* in a row, after which a step with drafts is a trial, and rare as well */
 #define MOST_SHARE 4.0
 /* In a step that measures the share: the draft model also computes what it missed. */
 #define MOST_INPUTS 2
@@ -23,15 +25,21 @@
 #define LEAST_GAIN 1.05f /* below, the draft model is only tried */
 #define TRIAL_PART 0.005 /* of the time without drafts, for trials */
 #define MOST_BALANCE 4.0 /* steps without drafts */
-#define LEAST_BALANCE (-64.0)
+#define LEAST_BALANCE (-16.0)
+
+#define SHORT_ANSWER 128 /* tokens */
 
 #define FIRST_MODEL_RATE 0.6f
-#define TYPICAL_WEIGHT (1.0f / 64)
+#define TYPICAL_DRAFTS 64 /* over which what is accepted is averaged */
+#define FIRST_DRAFTS 32   /* that show what the model is worth, whatever they cost ... */
+#define FEW_DRAFTS 2      /* ... a few in each step, as where their cost is not measured yet */
 
 void speculation_init(struct speculation *speculation) {
     speculation->model_acceptance.rate = FIRST_MODEL_RATE;
-    for (int i = 0; i < SPECULATION_MAGNITUDES; i++)
+    for (int i = 0; i < SPECULATION_MAGNITUDES; i++) {
         speculation->model_costs[i].share = UNKNOWN_SHARE;
+        speculation->model_costs[i].input_share = UNKNOWN_INPUT_SHARE;
+    }
 }
 
 static struct model_cost *cost_of(struct speculation *speculation, int32_t num_decoding) {
@@ -49,11 +57,16 @@ static void add_to_balance(struct speculation *speculation, const struct model_c
 }
 
 static void note_plain(struct speculation *speculation, struct model_cost *cost, double step_ns) {
-    double weight = cost->num_plain < FIRST_PLAIN ? 1.0 / (cost->num_plain + 1) : COST_WEIGHT;
+    double weight = cost->num_in_row == 0 ? RARE_WEIGHT : COST_WEIGHT;
+    if (cost->num_plain == 0)
+        cost->plain_ns = step_ns;
+    else if (cost->num_plain < FIRST_PLAIN)
+        cost->plain_ns = fmin(cost->plain_ns, step_ns);
+    else
+        cost->plain_ns += weight * (step_ns - cost->plain_ns);
     cost->num_plain = min_int32(cost->num_plain + 1, FIRST_PLAIN);
     cost->num_drafted = 0;
     cost->num_in_row++;
-    cost->plain_ns += weight * (step_ns - cost->plain_ns);
     add_to_balance(speculation, cost, TRIAL_PART * step_ns);
 }
 
@@ -68,12 +81,20 @@ static void note_model_step(struct speculation *speculation, struct model_cost *
     bool is_trial = cost->num_in_row > FEW_PLAIN;
     cost->num_drafted++;
     cost->num_in_row = 0;
-    add_to_balance(speculation, cost, -longer_ns);
-    speculation->saved_ns = cost->plain_ns / plan->num_entries;
-    if (num_passes == 0 || plan->num_draft_inputs > MOST_INPUTS * plan->num_entries)
+    if (speculation->num_known >= FIRST_DRAFTS) {
+        add_to_balance(speculation, cost, -longer_ns);
+        speculation->saved_ns = cost->plain_ns / plan->num_entries;
+    }
+    int32_t num_missed = plan->num_draft_inputs - MOST_INPUTS * plan->num_entries;
+    if (num_missed > 0) {
+        double missed_ns = longer_ns - num_passes * (double)cost->share * cost->plain_ns;
+        double part = fmax(missed_ns / cost->plain_ns / num_missed, LEAST_INPUT_SHARE);
+        cost->input_share += (float)(COST_WEIGHT * (part - (double)cost->input_share));
+    }
+    if (num_passes == 0 || num_missed > 0)
         return;
     double share = fmin(fmax(longer_ns / (cost->plain_ns * num_passes), 0), MOST_SHARE);
-    double weight = !cost->is_measured ? 1.0 : is_trial ? TRIAL_WEIGHT : COST_WEIGHT;
+    double weight = !cost->is_measured ? 1.0 : is_trial ? RARE_WEIGHT : COST_WEIGHT;
     cost->share += (float)(weight * (share - (double)cost->share));
     cost->is_measured = true;
 }
@@ -113,7 +134,8 @@ void speculation_note_drafts(struct speculation *speculation, const struct plann
     for (int32_t i = 0; i < entry->num_drafts && i <= num_accepted; i++) {
         bool is_right = i < num_accepted;
         draft_acceptance_add(&entry->sequence->model_acceptance, is_right);
-        *typical += TYPICAL_WEIGHT * ((is_right ? 1.0f : 0.0f) - *typical);
+        speculation->num_known = min_int32(speculation->num_known + 1, TYPICAL_DRAFTS);
+        *typical += ((is_right ? 1.0f : 0.0f) - *typical) / (float)speculation->num_known;
     }
 }
 
@@ -156,10 +178,30 @@ static void look_up(const struct speculation *speculation, struct sequence *sequ
         sequence, speculation->tokenizer, speculation->vocabulary, sequence->drafts, count);
 }
 
-/* Returns how many drafts of the draft model to verify: as many as are worth more than *least_gain,
- * or one that is tried. */
-static int32_t num_model_drafts(struct speculation *speculation, struct sequence *sequence,
-                                int32_t num_decoding, float least_gain) {
+/* Returns the share where that many sequences decode; where it is not measured yet, that of fewer
+ * sequences. */
+static float share_of(struct speculation *speculation, int32_t num_decoding) {
+    const struct model_cost *cost = cost_of(speculation, num_decoding);
+    while (!cost->is_measured && cost > speculation->model_costs)
+        cost--;
+    return cost->share;
+}
+
+/* Returns how many tokens of the sequence the draft model may catch up with, where drafts save that
+ * part of a step for each token: what the tokens to come will repay. There will be as many as there
+ * were, or as a short answer has. */
+static int32_t most_missed(const struct model_cost *cost, const struct sequence *sequence,
+                           int32_t num_decoding, double part) {
+    int32_t num_left = sequence->max_tokens - sequence->num_tokens;
+    int32_t num_to_come = max_int32(sequence_num_generated(sequence), SHORT_ANSWER);
+    double saved = part * min_int32(num_to_come, num_left) / num_decoding;
+    return (int32_t)fmin(saved / (double)cost->input_share, INT32_MAX / 2);
+}
+
+/* Returns how many drafts of the draft model to verify: as many as are worth more than least_gain,
+ * or one that is tried. Sets how much it may have to catch up with. */
+static int32_t want_model_drafts(struct speculation *speculation, struct sequence *sequence,
+                                 int32_t num_decoding, float least_gain) {
     struct draft_acceptance *acceptance = &sequence->model_acceptance;
     struct model_cost *cost = cost_of(speculation, num_decoding);
     if (!speculation->has_model || sampling_inputs_need_drafts(sequence))
@@ -169,12 +211,20 @@ static int32_t num_model_drafts(struct speculation *speculation, struct sequence
     if (cost->num_plain < FIRST_PLAIN || cost->num_drafted >= PLAIN_EVERY)
         return 0;
     int32_t most = speculation->limits->num_speculative_tokens;
-    int32_t count = draft_policy_num_tokens(acceptance, cost->share, most);
-    float gain = draft_policy_gain(acceptance, cost->share, count);
+    if (speculation->num_known < FIRST_DRAFTS || !cost->is_measured)
+        most = min_int32(most, FEW_DRAFTS);
+    sequence->most_missed = most_missed(cost, sequence, 1, 1);
+    if (speculation->num_known < FIRST_DRAFTS)
+        return most;
+    float share = share_of(speculation, num_decoding);
+    int32_t count = draft_policy_num_tokens(acceptance, share, most);
+    float gain = draft_policy_gain(acceptance, share, count);
+    sequence->most_missed = most_missed(cost, sequence, num_decoding, 1 - 1 / (double)gain);
     if (count > 0 && gain >= LEAST_GAIN)
         return gain > least_gain ? count : 0;
-    bool may_try = speculation->balance_ns >= (double)cost->share * cost->plain_ns;
-    return may_try && least_gain <= 1 ? 1 : 0;
+    double balance = speculation->balance_ns / cost->plain_ns;
+    sequence->most_missed = (int32_t)fmax(balance / (double)cost->input_share, 0);
+    return balance >= (double)share && least_gain <= 1 ? 1 : 0;
 }
 
 void speculation_propose(struct speculation *speculation, struct sequence *sequence) {
@@ -188,9 +238,9 @@ void speculation_propose(struct speculation *speculation, struct sequence *seque
     float share = draft_cost_share(&speculation->cost, num_tokens);
     int32_t found = draft_policy_num_tokens(&sequence->acceptance, share, sequence->num_drafts);
     float gain = draft_policy_gain(&sequence->acceptance, share, found);
-    int32_t proposed = num_model_drafts(speculation, sequence, num_tokens, gain);
-    sequence->wants_model_drafts = proposed > 0;
-    sequence->num_wanted_drafts = proposed > 0 ? proposed : found;
+    int32_t proposed = want_model_drafts(speculation, sequence, num_tokens, gain);
+    sequence->wants_model_drafts = proposed > 0 && sequence->num_missed <= sequence->most_missed;
+    sequence->num_wanted_drafts = sequence->wants_model_drafts ? proposed : found;
 }
 
 /* One that computes its history again, or ends with the token in flight, has none verified yet. */

@@ -26,6 +26,7 @@ struct grammar_vocabulary;
 struct model_cost {
     double plain_ns;     /* of a step without drafts; 0: not measured yet */
     float share;         /* of that, for one draft of each sequence, verified */
+    float input_share;   /* of that, for a token that the draft model catches up with */
     bool is_measured;    /* the share */
     int32_t num_plain;   /* steps without drafts, up to a few */
     int32_t num_in_row;  /* of these since the last step with some */
@@ -42,6 +43,7 @@ struct speculation {
     int32_t num_decoding;   /* sequences of the last step that only decoded */
     struct model_cost model_costs[SPECULATION_MAGNITUDES];
     struct draft_acceptance model_acceptance; /* of all sequences: where each begins */
+    int32_t num_known;                        /* drafts that it follows from, up to some */
     /* The time that drafts of the draft model have saved, less what they took, plus a small part of
      * all time: what trials may take. Bounded on both sides. */
     double balance_ns;
@@ -50,7 +52,8 @@ struct speculation {
 
 void speculation_init(struct speculation *speculation);
 
-/* Learns the costs of drafts from the duration of a step; steps with prompts are ignored. */
+/* Learns the costs of drafts from the time since the step before was committed; steps with prompts
+ * are ignored. */
 void speculation_note_step(struct speculation *speculation, const struct step_plan *plan,
                            int64_t step_ns);
 /* Learns how many of the draft model's drafts of an entry were accepted. */

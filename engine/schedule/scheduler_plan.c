@@ -10,9 +10,6 @@
 
 /* Tokens of a prompt that are computed in a step although there is no time for them. */
 #define LEAST_CHUNK 4
-/* Tokens that the draft model may have to catch up with, for each that the sequence has generated:
- * so what a short output cannot repay is not begun. */
-#define MISSED_TOKENS 16
 
 /* --- Blocks --- */
 
@@ -390,8 +387,8 @@ static void grant_model_drafts(struct scheduler *scheduler, struct planned_seque
         return;
     int32_t num_tokens = sequence->num_tokens;
     int32_t begin = block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1);
-    int64_t most_missed = MISSED_TOKENS * (1 + (int64_t)sequence_num_generated(sequence));
-    if (num_tokens - begin > most_missed)
+    sequence->num_missed = num_tokens - begin;
+    if (sequence->num_missed > sequence->most_missed)
         return;
     int32_t num_inputs = room_for_inputs(scheduler, begin, num_tokens);
     int32_t room = budget_left(scheduler) - plan->num_draft_inputs - num_inputs;

@@ -71,7 +71,8 @@ struct sequence {
     int32_t num_scheduled_tokens; /* of the step being planned */
     struct sequence_in_flight in_flight;
     bool waits_for_prefix; /* in that step another sequence computes its next block */
-    bool is_of_next_step;  /* decodes in the step after that; false once that is planned */
+    int32_t num_missed; /* tokens that the draft model had not computed, as of the last such step */
+    bool is_of_next_step; /* decodes in the step after that; false once that is planned */
 
     /* Written by sequence.c: the tokens and what follows from them. */
     int32_t num_tokens; /* prompt and generated */
@@ -95,6 +96,7 @@ struct sequence {
     int32_t
         num_wanted_drafts;   /* to be verified in the next step: the first of the drafts, or ... */
     bool wants_model_drafts; /* as many of the draft model, which proposes them in that step */
+    int32_t most_missed;     /* tokens that the draft model may have to compute before that */
 
     /* Written by core/step_output.c: what is streamed. */
     struct detokenizer detokenizer;
