@@ -71,8 +71,9 @@ static int read_type(const struct header *h, const cJSON *item, struct tensor_in
     }
     return error_set(
         h->err, ERROR_MODEL,
-        "%s: tensor '%.*s': dtype '%.32s' is not supported (supported: F32, F16, BF16)", h->file,
-        text_print_length(tensor->name), tensor->name.data, item->valuestring);
+        "%s: tensor '%.*s': dtype '%.32s' is not known; weights are F32, F16 or BF16, those of "
+        "quantised checkpoints also F8_E4M3, U8 or I32",
+        h->file, text_print_length(tensor->name), tensor->name.data, item->valuestring);
 }
 
 static int read_shape(const struct header *h, const cJSON *shape, struct tensor_info *tensor) {

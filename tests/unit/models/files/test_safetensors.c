@@ -246,7 +246,7 @@ static const struct {
     {A("\"shape\":[2],\"data_offsets\":[0,8],\"x\":1"), 8, "an unknown field"},
     {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "dtype: is missing"},
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
-     "tensor 'a': dtype 'F4' is not supported (supported: F32, F16, BF16)"},
+     "tensor 'a': dtype 'F4' is not known; weights are F32, F16 or BF16, those of"},
     {"{\"a\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "take 16 bytes"},
     {"{\"a\":[]}", 8, "tensor 'a': is not an object"},
     {"{\"\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "name of 0 bytes"},
