@@ -83,9 +83,11 @@ struct scheduler {
     struct step_cost step_cost;   /* model of a step's time; the core measures it */
     struct step_plan *plan;       /* the one being planned */
     struct sequence_group *alone; /* the only group that runs; NULL: all do */
-    bool must_collect;   /* the last plan lacked blocks that groups in flight hold: the next plan is
-                            made when nothing is in flight */
-    uint64_t held_up_id; /* request that was the first to wait and found no room */
+    bool must_collect; /* the last plan lacked blocks that groups in flight hold: the next plan is
+                          made when nothing is in flight */
+    bool may_draft; /* with the draft model, in the step being planned: nothing but decoding is in
+                       it */
+    uint64_t held_up_id;       /* request that was the first to wait and found no room */
     int32_t num_held_up_steps; /* number of steps so far in which it found none */
     uint64_t num_plans;        /* until now */
     int32_t last_share;        /* of the last group that was added; -1: none was */

@@ -383,7 +383,7 @@ static void grant_model_drafts(struct scheduler *scheduler, struct planned_seque
     struct step_plan *plan = scheduler->plan;
     struct sequence *sequence = entry->sequence;
     struct block_manager *blocks = &scheduler->blocks;
-    if (most == 0 || blocks->num_submitted > blocks->num_collected)
+    if (most == 0 || !scheduler->may_draft || blocks->num_submitted > blocks->num_collected)
         return;
     int32_t num_tokens = sequence->num_tokens;
     int32_t begin = block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1);
@@ -427,6 +427,15 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
     step_work_add(&plan->work, &chunk);
 }
 
+/* With a prompt in it a step is long already, and what drafts cost there is not measured. */
+static bool only_decodes(const struct scheduler *scheduler) {
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
+        if (s->num_scheduled_tokens > 1)
+            return false;
+    return true;
+}
+
 void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     bool is_alone = scheduler->must_collect; /* nothing is in flight, nor will be */
     begin_plan(scheduler, plan);
@@ -438,6 +447,7 @@ void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     plan_prefills(scheduler);
     if (plan->num_tokens == 0) /* a prompt has preempted those that were to decode now */
         plan_decodes(scheduler, INT32_MAX);
+    scheduler->may_draft = only_decodes(scheduler);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s)) {
         s->is_of_next_step = false;

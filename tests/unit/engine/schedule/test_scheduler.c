@@ -426,6 +426,63 @@ static void test_drafts_take_what_is_left(void **state) {
     stop(&f);
 }
 
+/* A draft model computes what it missed of a sequence before it proposes anything: all of it at
+ * once if there is room, and never more than is worth it. */
+static void test_a_draft_model_catches_up(void **state) {
+    struct fixture f;
+    start(&f, 4, 20, 100);
+    struct sequence *s = add(&f, 0, 25);
+    step(&f);
+    step(&f); /* the prompt, and a first token */
+    s->wants_model_drafts = true;
+    s->num_wanted_drafts = 2;
+    s->most_missed = 25;
+    assert_int_equal(step(&f)->num_draft_inputs, 0); /* 26 */
+    assert_int_equal(s->num_missed, 26);
+    s->most_missed = 100;
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, s), 1);
+    assert_int_equal(plan->entries[0].num_draft_inputs, 19); /* with one token of the model */
+    assert_int_equal(plan->entries[0].draft_begin, 0);
+    assert_int_equal(plan->entries[0].num_drafts, 0);
+    plan = step(&f);
+    assert_int_equal(plan->entries[0].draft_begin, 19);
+    assert_int_equal(plan->entries[0].num_draft_inputs, 9);
+    assert_int_equal(plan->entries[0].num_drafts, 2);
+    plan = step(&f); /* neither draft was accepted */
+    assert_int_equal(plan->entries[0].num_draft_inputs, 1);
+    assert_int_equal(plan->entries[0].draft_begin, 28);
+    stop(&f);
+}
+
+static void test_a_draft_model_waits_for_prompts_and_steps(void **state) {
+    struct fixture f;
+    start(&f, 4, 20, 100);
+    struct sequence *s = add(&f, 0, 4);
+    step(&f);
+    s->wants_model_drafts = true;
+    s->num_wanted_drafts = 2;
+    s->most_missed = 100;
+    struct sequence *prompt = add(&f, 0, 6);
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, prompt), 6);
+    assert_int_equal(plan->num_draft_inputs, 0);
+    assert_int_equal(step(&f)->num_draft_inputs, 6);
+    scheduler_plan(&f.scheduler, &f.plan);
+    assert_true(f.plan.num_draft_inputs > 0);
+    f.scheduler.blocks.num_submitted++; /* another one is in flight */
+    scheduler_submit(&f.scheduler, &f.plan);
+    scheduler_collect(&f.scheduler);
+    commit(&f, &f.plan);
+    scheduler_plan(&f.scheduler, &f.plan);
+    assert_int_equal(f.plan.num_draft_inputs, 0);
+    scheduler_submit(&f.scheduler, &f.plan);
+    scheduler_collect(&f.scheduler);
+    commit(&f, &f.plan);
+    scheduler_collect(&f.scheduler);
+    stop(&f);
+}
+
 /* A machine on which a step takes fixed_ns, a token 1 ms, and what a token of a chunk sees 10 us.
  */
 static void learn_costs(struct fixture *f, double fixed_ns) {
@@ -559,6 +616,8 @@ int main(void) {
         cmocka_unit_test(test_nothing_is_planned_behind_drafts),
         cmocka_unit_test(test_no_drafts_behind_a_token_in_flight),
         cmocka_unit_test(test_drafts_take_what_is_left),
+        cmocka_unit_test(test_a_draft_model_catches_up),
+        cmocka_unit_test(test_a_draft_model_waits_for_prompts_and_steps),
         cmocka_unit_test(test_a_step_beside_decoding_keeps_its_time),
         cmocka_unit_test(test_decoding_that_waits_for_a_step_counts),
         cmocka_unit_test(test_a_prompt_advances_without_time),
