@@ -98,6 +98,7 @@ struct gemm_job {
     int32_t num_rows;        /* at most GEMM_CHUNK_ROWS */
     float *out;              /* element [0, first column of the panels] */
     size_t out_stride;       /* floats from row to row */
+    const int32_t *out_rows; /* [num_rows] the rows' places in `out`; NULL: one after the other */
     const float *bias;       /* of the first column of the panels on; NULL: none */
     float scale;             /* of the product, before the bias */
     bool accumulate;

@@ -4,12 +4,11 @@
  * nobody chose are neither read nor prefetched. A token alone is packed once for all its experts.
  *
  * An expert's rows are multiplied like those of a matrix that has only its segments, so they have
- * the bits of `linear`. Where an expert has several, a thread's results go through memory of its
- * own, because the rows of one expert's choices are not next to each other. */
+ * the bits of `linear`. The rows of one expert's choices are not next to each other in `out`: the
+ * product is told their places. */
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/memory/cpu_op_scratch.h"
 #include "kernels/cpu/ops/cpu_gemm.h"
 
 #include <float.h>
@@ -18,10 +17,8 @@
 
 #define ROUTE_PORTION_SCORES 1024
 #define COMBINE_PORTION_FLOATS 8192
-#define COMBINE_COLUMNS 64 /* that are summed at a time, in registers */
-#define PORTION_COLUMNS (GEMM_PORTION_PANELS * PANEL_COLUMNS)
+#define COMBINE_COLUMNS 64     /* that are summed at a time, in registers */
 #define PORTION_PRODUCTS 65536 /* of a few microseconds, at least */
-#define PORTION_BYTES (GEMM_CHUNK_ROWS * PORTION_COLUMNS * sizeof(float))
 
 /* --- route --- */
 
@@ -244,18 +241,24 @@ static const struct matrix_segment *segments_of(const struct experts_job *job,
     return job->matrix->segments + (ptrdiff_t)group->expert * job->num_segments;
 }
 
+/* Without choices an expert's rows are as far apart in `out` as tokens. */
 static struct gemm_product product_of(const struct experts_job *job,
                                       const struct expert_group *group) {
     const struct matrix *matrix = job->matrix;
-    bool is_last = group == job->groups + job->num_groups - 1;
-    struct gemm_product product = {.matrix = matrix,
-                                   .segments = segments_of(job, group),
-                                   .num_segments = job->num_segments,
-                                   .following =
-                                       segments_of(job, is_last ? group : group + 1)->panels,
-                                   .num_rows = group->num_rows,
-                                   .out_stride = PORTION_COLUMNS,
-                                   .scale = 1};
+    const bool is_last = group == job->groups + job->num_groups - 1;
+    const int32_t *order = job->choices != NULL ? job->choices->order + group->first : NULL;
+    const ptrdiff_t first = order != NULL ? 0 : choice_at(job, group->first);
+    struct gemm_product product = {
+        .matrix = matrix,
+        .segments = segments_of(job, group),
+        .num_segments = job->num_segments,
+        .following = segments_of(job, is_last ? group : group + 1)->panels,
+        .num_rows = group->num_rows,
+        .out = job->out + first * job->out_stride,
+        .out_stride = (size_t)(order != NULL ? job->out_stride : job->num_own * job->out_stride),
+        .out_rows = order,
+        .scale = 1,
+        .accumulate = job->accumulate};
     for (int p = 0; p < matrix->num_packings; p++)
         product.packed[p] =
             job->packed[p] +
@@ -263,42 +266,15 @@ static struct gemm_product product_of(const struct experts_job *job,
     return product;
 }
 
-static void move_row(const float *restrict from, int32_t width, bool accumulate,
-                     float *restrict out) {
-    if (accumulate)
-        for (int32_t i = 0; i < width; i++)
-            out[i] += from[i];
-    else
-        memcpy(out, from, (size_t)width * sizeof(*out));
-}
-
-/* At most GEMM_PORTION_PANELS panels. A row alone needs no other place than its own. */
-static void multiply_group(const struct experts_job *job, const struct expert_group *group,
-                           int32_t begin, int32_t end, int worker) {
-    struct gemm_product product = product_of(job, group);
-    float *out = job->out + cpu_gemm_first_column(&product, begin);
-    if (group->num_rows == 1) {
-        product.out = out + choice_at(job, group->first) * job->out_stride;
-        product.accumulate = job->accumulate;
-        cpu_gemm_multiply(&product, begin, end);
-        return;
-    }
-    product.out = job->backend->op_scratch->workers[worker].data;
-    int32_t width = cpu_gemm_multiply(&product, begin, end);
-    for (int32_t i = 0; i < group->num_rows; i++)
-        move_row(product.out + (ptrdiff_t)i * PORTION_COLUMNS, width, job->accumulate,
-                 out + choice_at(job, group->first + i) * job->out_stride);
-}
-
 /* Panels are counted over the chunk's groups. */
 static void multiply_groups(void *context, int64_t begin, int64_t end, int worker) {
     const struct experts_job *job = context;
     while (begin < end) {
         int64_t group = begin / job->num_panels, base = group * job->num_panels;
-        int64_t next =
-            min_int64(min_int64(base + job->num_panels, end), begin + GEMM_PORTION_PANELS);
-        multiply_group(job, &job->groups[group], (int32_t)(begin - base), (int32_t)(next - base),
-                       worker);
+        int64_t next = min_int64(base + job->num_panels, end);
+        struct gemm_product product = product_of(job, &job->groups[group]);
+        product.out += cpu_gemm_first_column(&product, (int32_t)(begin - base));
+        cpu_gemm_multiply(&product, (int32_t)(begin - base), (int32_t)(next - base));
         begin = next;
     }
 }
@@ -353,7 +329,6 @@ static void run_job(struct experts_job *job) {
     const struct matrix *matrix = job->matrix;
     job->num_panels = matrix->num_panels / job->num_own;
     job->num_segments = matrix->num_segments / job->num_own;
-    CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, PORTION_BYTES) == 0);
     for (int p = 0; p < matrix->num_packings; p++)
         job->packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
     cpu_gemm_expect_next(b, matrix, NULL, 0);

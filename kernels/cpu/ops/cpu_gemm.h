@@ -17,6 +17,7 @@ struct gemm_product {
     int32_t num_rows;
     float *out; /* element [0, first column of the first panel that is multiplied] */
     size_t out_stride;
+    const int32_t *out_rows; /* as of a gemm_job */
     float scale;
     bool accumulate;
 };

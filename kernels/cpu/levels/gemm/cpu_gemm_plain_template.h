@@ -43,7 +43,8 @@ SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_
     for (size_t k = 0; k < depth; k++) {
         UNROLL
         for (int s = 0; s < num_strips; s++) {
-            prefetch(weights[s] + k * PANEL_COLUMNS * item_bytes + ahead, item_bytes);
+            if (s % STRIPS_PER_PANEL == 0)
+                prefetch(weights[s] + k * PANEL_COLUMNS * item_bytes + ahead, item_bytes);
             rf w = load_plain(dtype, weights[s] + k * PANEL_COLUMNS * item_bytes);
             UNROLL
             for (int r = 0; r < num_rows; r++)
