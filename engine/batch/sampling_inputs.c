@@ -288,10 +288,16 @@ int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
 
 /* --- Tokens ahead --- */
 
+/* Returns whether the inputs at each position depend on all tokens before it. */
+static bool needs_every_token(const struct sequence *sequence) {
+    const struct sampling_params *params = sequence_params(sequence);
+    return sequence_has_penalty(sequence) || sequence_has_mirostat(sequence) ||
+           dry_penalty_is_used(params) || params->grammar != NULL;
+}
+
 bool sampling_inputs_need_tokens(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);
-    if (sequence_has_penalty(sequence) || sequence_has_mirostat(sequence) ||
-        dry_penalty_is_used(params) || params->grammar != NULL ||
+    if (needs_every_token(sequence) ||
         thinking_state_may_force(&sequence->thinking, &params->thinking))
         return true;
     for (int32_t i = 0; i < params->num_bad_runs; i++)
@@ -303,9 +309,7 @@ bool sampling_inputs_need_tokens(const struct sequence *sequence) {
 
 bool sampling_inputs_need_drafts(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);
-    if (sequence_has_penalty(sequence) || sequence_has_mirostat(sequence) ||
-        dry_penalty_is_used(params) || params->grammar != NULL ||
-        params->thinking.num_end_tokens > 0)
+    if (needs_every_token(sequence) || params->thinking.num_end_tokens > 0)
         return true;
     for (int32_t i = 0; i < params->num_bad_runs; i++)
         if (params->bad_runs[i].count > 1)

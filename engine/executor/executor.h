@@ -168,7 +168,7 @@ struct executor_config {
     struct serving_limits limits;
     struct lora_shape lora; /* room for adapters; dtype DTYPE_AUTO: a GPU's activations, F16 on a
                                CPU */
-    /* Proposes tokens in front of each step (rank_draft.h), with the same vocabulary as the model
+    /* Proposes tokens before a step (rank_draft.h), with the same vocabulary as the model
      * but for padding. Only with one rank. Outlives the executor. NULL: none. */
     const struct model *draft_model;
     struct weights_progress progress; /* of loading; zeroed: not reported */
