@@ -21,7 +21,7 @@
 
 #define LOOK_MS 1000       /* between two checks of a process that does not answer */
 #define END_MS 30000       /* timeout for a killed process to be gone */
-#define END_ITSELF_MS 2000 /* for one that should end itself; a stop has 5 s for all */
+#define END_ITSELF_MS 1000 /* for one that should end itself; a stop has 5 s for all */
 #define IDLE_NS 5000000    /* of processor time between two checks; less counts as nothing */
 
 /* The process expects no file under descriptors from this one on. */
