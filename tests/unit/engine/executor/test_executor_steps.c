@@ -125,6 +125,7 @@ static void start(struct fixture *f) {
                                            .kv_type = KV_AUTO,
                                            .quantization = DTYPE_NONE,
                                            .gpu_memory_utilization = 0.1,
+                                           .batch_invariant = true, /* or a start times products */
                                            .num_threads = 1,
                                            .limits = {.max_num_seqs = NUM_SEQS,
                                                       .max_num_batched_tokens = MAX_TOKENS,
