@@ -32,7 +32,10 @@ struct option_list {
 
 struct options {
     char *config; /* path of the YAML file, or NULL */
-    char *model;  /* GGUF file, Hugging Face folder or hub name; required */
+    char *model;  /* GGUF file, Hugging Face folder or hub name; required. Given several times, this
+                     is the last: model_options.h has them all */
+    char *models_dir;                      /* folder whose models are all served, or NULL */
+    bool models_hub;                       /* so are those of the hub's cache */
     struct option_list served_model_names; /* empty: the file's or folder's name */
     struct option_list lora_modules;       /* NAME=PATH, or vLLM's JSON objects */
     int64_t max_loras;                     /* adapters at a time; 0: as many as lora_modules */
@@ -84,6 +87,10 @@ struct options {
     char *kv_events;            /* endpoint to publish the prefix cache's blocks on, or NULL */
     char *kv_events_config;     /* JSON object with more settings, or NULL */
     char *log_level;            /* error, warning, info, debug */
+
+    int64_t memory;             /* bytes of host memory for all models; 0: chosen */
+    int64_t models_max;         /* loaded at a time; 0: as many as the memory allows */
+    int64_t model_turn_seconds; /* that a model with requests keeps its place */
 
     char *device; /* auto, cuda, cpu, cuda-sim */
     char *dtype;  /* auto, bfloat16, float16: type of a GPU's activations */
