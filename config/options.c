@@ -19,6 +19,7 @@
 
 struct loader {
     struct options options;
+    struct model_source models;
     enum option_level list_level[OPTIONS_MAX]; /* which level filled a list */
     bool is_flag_given[OPTIONS_MAX];
     struct option_argument given[OPTIONS_MAX]; /* on the command line; name NULL: not yet */
@@ -32,11 +33,17 @@ static const char *const other_prefixes[] = {"QUIRE_TEST_", "QUIRE_CUDASIM_"};
 static int apply(struct loader *loader, int index, const char *text) {
     size_t count;
     const struct option_spec *spec = &options_table(&count)[index];
-    if (spec->type == OPTION_LIST && loader->list_level[index] != loader->origin.level) {
+    bool is_first = loader->list_level[index] != loader->origin.level;
+    loader->list_level[index] = loader->origin.level;
+    if (is_first && spec->type == OPTION_LIST)
         options_clear_list(spec, &loader->options);
-        loader->list_level[index] = loader->origin.level;
-    }
-    return options_set(spec, text, &loader->origin, &loader->options, loader->err);
+    if (options_set(spec, text, &loader->origin, &loader->options, loader->err) != 0)
+        return -1;
+    if ((spec->flags & OPTION_REPEATED) == 0)
+        return 0;
+    if (is_first)
+        option_list_clear(&loader->models.paths);
+    return model_source_add_path(&loader->models, spec, text, &loader->origin, loader->err);
 }
 
 static int apply_defaults(struct loader *loader) {
@@ -49,15 +56,15 @@ static int apply_defaults(struct loader *loader) {
     return 0;
 }
 
-static int apply_file_value(void *context, int option, const char *text, size_t line,
-                            struct error *err) {
+static int apply_file_value(void *context, int option, const char *text,
+                            const struct option_origin *origin, struct error *err) {
     struct loader *loader = context;
-    loader->origin.line = line;
-    return apply(loader, option, text);
+    loader->origin = *origin;
+    return origin->model != NULL ? model_source_add(&loader->models, option, text, origin, err)
+                                 : apply(loader, option, text);
 }
 
 static int apply_file(struct loader *loader, const char *path) {
-    loader->origin = (struct option_origin){.level = OPTION_LEVEL_FILE, .path = path};
     return options_file_read(path, apply_file_value, loader, loader->err);
 }
 
@@ -202,9 +209,10 @@ static bool has_same_name(const struct option_argument *a, const struct option_a
 /* The same name again may change its value. */
 static bool conflicts(const struct option_argument *now, const struct option_argument *before) {
     size_t count;
-    enum option_type type = options_table(&count)[now->option].type;
-    return before->name != NULL && type != OPTION_LIST && type != OPTION_FLAG &&
-           !has_same_name(now, before) && strcmp(now->value, before->value) != 0;
+    const struct option_spec *spec = &options_table(&count)[now->option];
+    return before->name != NULL && spec->type != OPTION_LIST && spec->type != OPTION_FLAG &&
+           (spec->flags & OPTION_REPEATED) == 0 && !has_same_name(now, before) &&
+           strcmp(now->value, before->value) != 0;
 }
 
 /* Adds to the refusal of a value what the peer's flag of the same name is here. */
@@ -306,17 +314,15 @@ static const char *find_config_path(int argc, char *const *argv, char *const *en
     return path;
 }
 
-static int check_complete(const struct options *options, struct error *err) {
-    if (options->model == NULL)
-        return error_set(err, ERROR_CONFIG,
-                         "no model is given: `quire serve MODEL`, where MODEL is a GGUF file, a "
-                         "folder or ORG/NAME of a hub; or --model, QUIRE_MODEL or model: in the "
-                         "configuration file");
-    return 0;
+int options_refuse_without_model(struct error *err) {
+    return error_set(err, ERROR_CONFIG,
+                     "no model is given: `quire serve MODEL`, where MODEL is a GGUF file, a "
+                     "folder or ORG/NAME of a hub; or --model, QUIRE_MODEL or model: in the "
+                     "configuration file");
 }
 
-int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
-                 struct error *err) {
+int options_read(int argc, char *const *argv, char *const *environ, struct options *out,
+                 struct model_source *models, struct error *err) {
     struct loader *loader = calloc(1, sizeof(*loader));
     if (loader == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory while reading the options");
@@ -330,14 +336,30 @@ int options_load(int argc, char *const *argv, char *const *environ, struct optio
         status = apply_environment(loader, environ);
     if (status == 0)
         status = apply_flags(loader, argc, argv);
-    if (status == 0)
-        status = check_complete(&loader->options, err);
-    if (status == 0)
+    if (status == 0) {
         *out = loader->options;
-    else
+        *models = loader->models;
+    } else {
         options_finish(&loader->options);
+        model_source_finish(&loader->models);
+    }
     free(loader);
     return status;
+}
+
+int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
+                 struct error *err) {
+    struct options options;
+    struct model_source models;
+    if (options_read(argc, argv, environ, &options, &models, err) != 0)
+        return -1;
+    model_source_finish(&models);
+    if (options.model == NULL) {
+        options_finish(&options);
+        return options_refuse_without_model(err);
+    }
+    *out = options;
+    return 0;
 }
 
 void options_list_mistakes(int argc, char *const *argv, const struct error *first,
@@ -362,8 +384,10 @@ void options_list_mistakes(int argc, char *const *argv, const struct error *firs
         write(context, first->message);
     if (num_mistakes == MAX_MISTAKES)
         write(context, "more is wrong with the command line; see docs/migrating.md");
-    if (loader != NULL)
+    if (loader != NULL) {
         options_finish(&loader->options);
+        model_source_finish(&loader->models);
+    }
     free(loader);
 }
 

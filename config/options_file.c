@@ -1,7 +1,8 @@
 /* The configuration file: one flat YAML map of option names to scalars, or to sequences of scalars
- * for options that take several, or to a map of scalars for those that take JSON. Read through
- * libyaml's event interface; anything else YAML can express (deeper nesting, anchors, several
- * documents) is refused with its line. */
+ * for options that take several, or to a map of scalars for those that take JSON. Under `models`,
+ * and only there, is a map of names to maps of that kind, or a sequence like that of `model`. Read
+ * through libyaml's event interface; anything else YAML can express (deeper nesting, anchors,
+ * several documents) is refused with its line. */
 #include "config/options_table.h"
 
 #include <errno.h>
@@ -14,6 +15,8 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 #define MAX_JSON_BYTES 4096
+#define MAX_NAME_BYTES 128 /* of a model: a hub's, with a quantisation, is shorter */
+#define MODELS -2          /* in place of an option */
 
 struct file_reader {
     yaml_parser_t parser;
@@ -21,12 +24,25 @@ struct file_reader {
     options_file_set set;
     void *context;
     struct error *err;
-    size_t seen_line[OPTIONS_MAX]; /* where each option was set; 0: not yet */
+    const char *model;  /* whose settings are read; NULL: the server's options */
+    size_t *seen_line;  /* where each of NUM_SETTINGS was set; 0: not yet */
+    size_t models_line; /* the same of `models` */
 };
 
 static int file_error(struct file_reader *reader, size_t line, const char *what) {
-    return error_set(reader->err, ERROR_CONFIG, "configuration file %.200s line %zu: %.200s",
-                     reader->path, line, what);
+    bool in_model = reader->model != NULL;
+    return error_set(reader->err, ERROR_CONFIG, "configuration file %.200s line %zu: %s%s%s%.200s",
+                     reader->path, line, in_model ? "model " : "", in_model ? reader->model : "",
+                     in_model ? ": " : "", what);
+}
+
+static struct option_origin origin_of(const struct file_reader *reader, size_t line) {
+    return (struct option_origin){OPTION_LEVEL_FILE, reader->path, line, reader->model};
+}
+
+static int set_value(struct file_reader *reader, int option, const char *text, size_t line) {
+    struct option_origin origin = origin_of(reader, line);
+    return reader->set(reader->context, option, text, &origin, reader->err);
 }
 
 /* The caller deletes *event after success. */
@@ -46,14 +62,15 @@ static int use_scalar(struct file_reader *reader, int option, const yaml_event_t
     size_t line = event->start_mark.line + 1;
     if (strlen(scalar_text(event)) != event->data.scalar.length)
         return file_error(reader, line, "a value holds a NUL character");
-    return reader->set(reader->context, option, scalar_text(event), line, reader->err);
+    return set_value(reader, option, scalar_text(event), line);
 }
 
 /* The items after '[' or '-' up to the sequence's end. */
 static int read_sequence(struct file_reader *reader, const struct option_spec *spec, int option,
                          size_t line) {
-    if (spec->type != OPTION_LIST) {
-        struct option_origin origin = {OPTION_LEVEL_FILE, reader->path, line};
+    bool is_repeated = (spec->flags & OPTION_REPEATED) != 0 && reader->model == NULL;
+    if (spec->type != OPTION_LIST && !is_repeated) {
+        struct option_origin origin = origin_of(reader, line);
         return options_error(spec, NULL, &origin, reader->err, "takes one value, not a list");
     }
     for (;;) {
@@ -133,7 +150,7 @@ static int read_json(struct file_reader *reader, int option, size_t line) {
             break;
     }
     strcat(json, "}");
-    return reader->set(reader->context, option, json, line, reader->err);
+    return set_value(reader, option, json, line);
 }
 
 static int unknown_key(struct file_reader *reader, const yaml_event_t *event) {
@@ -141,40 +158,73 @@ static int unknown_key(struct file_reader *reader, const yaml_event_t *event) {
     size_t length = event->data.scalar.length;
     options_quote(scalar_text(event), length, name);
     const struct option_spec *near = options_suggest(scalar_text(event), length);
+    if (near != NULL && reader->model != NULL && (near->flags & OPTION_PER_MODEL) == 0)
+        near = NULL;
+    const char *others =
+        reader->model == NULL ? "" : "; docs/models.md lists what a model can have";
     snprintf(what, sizeof(what), "unknown option \"%s\"%s%s%s", name,
-             near != NULL ? "; did you mean " : "", near != NULL ? near->name : "",
+             near != NULL ? "; did you mean " : "", near != NULL ? near->name : others,
              near != NULL ? "?" : "");
     return file_error(reader, event->start_mark.line + 1, what);
 }
 
-/* Checks a key and stores the index of its option in *out. */
-static int read_key(struct file_reader *reader, const yaml_event_t *event, int *out) {
-    size_t count, line = event->start_mark.line + 1;
-    const struct option_spec *table = options_table(&count);
-    if (event->type != YAML_SCALAR_EVENT)
-        return file_error(reader, line, "expected an option's name");
-    int option = options_find(scalar_text(event), event->data.scalar.length);
-    if (option < 0)
-        return unknown_key(reader, event);
+static bool has_key(const yaml_event_t *event, const char *key) {
+    return strcmp(scalar_text(event), key) == 0 && event->data.scalar.length == strlen(key);
+}
+
+/* Returns the option or setting of a key, MODELS, or -1. */
+static int find_key(const struct file_reader *reader, const yaml_event_t *event) {
+    if (reader->model == NULL && has_key(event, "models"))
+        return MODELS;
+    if (reader->model != NULL && has_key(event, "aliases"))
+        return options_find("served-model-name", strlen("served-model-name"));
+    for (int i = OPTIONS_MAX; reader->model != NULL && i < NUM_SETTINGS; i++)
+        if (has_key(event, options_spec(i)->name))
+            return i;
+    return options_find(scalar_text(event), event->data.scalar.length);
+}
+
+/* Notes that the option is given in this line. */
+static int see_option(struct file_reader *reader, int option, size_t line) {
     char what[160];
-    if (reader->seen_line[option] != 0) {
-        snprintf(what, sizeof(what), "option %s is given twice, first in line %zu",
-                 table[option].name, reader->seen_line[option]);
+    const char *name = option == MODELS ? "models" : options_spec(option)->name;
+    size_t *seen_line = option == MODELS ? &reader->models_line : &reader->seen_line[option];
+    if (*seen_line != 0) {
+        snprintf(what, sizeof(what), "option %s is given twice, first in line %zu", name,
+                 *seen_line);
         return file_error(reader, line, what);
     }
-    if ((table[option].flags & OPTION_NOT_IN_FILE) != 0) {
-        snprintf(what, sizeof(what), "option %s cannot be set in the file itself",
-                 table[option].name);
-        return file_error(reader, line, what);
-    }
-    reader->seen_line[option] = line;
-    *out = option;
+    *seen_line = line;
     return 0;
 }
 
+/* Checks a key and stores the index of its option, or MODELS, in *out. */
+static int read_key(struct file_reader *reader, const yaml_event_t *event, int *out) {
+    size_t line = event->start_mark.line + 1;
+    if (event->type != YAML_SCALAR_EVENT)
+        return file_error(reader, line, "expected an option's name");
+    int option = find_key(reader, event);
+    if (option == -1)
+        return unknown_key(reader, event);
+    char what[160];
+    const struct option_spec *spec = option == MODELS ? NULL : options_spec(option);
+    if (spec != NULL && reader->model != NULL && (spec->flags & OPTION_PER_MODEL) == 0) {
+        snprintf(what, sizeof(what),
+                 "option %s is of the server, not of a model; docs/models.md lists what a model "
+                 "can have",
+                 spec->name);
+        return file_error(reader, line, what);
+    }
+    if (spec != NULL && (spec->flags & OPTION_NOT_IN_FILE) != 0) {
+        snprintf(what, sizeof(what), "option %s cannot be set in the file itself", spec->name);
+        return file_error(reader, line, what);
+    }
+    *out = option;
+    return see_option(reader, option, line);
+}
+
 static int read_value(struct file_reader *reader, int option) {
-    size_t count;
-    const struct option_spec *spec = &options_table(&count)[option];
+    const struct option_spec *spec = options_spec(option);
     yaml_event_t event;
     if (next_event(reader, &event) != 0)
         return -1;
@@ -187,7 +237,7 @@ static int read_value(struct file_reader *reader, int option) {
     } else if (event.type == YAML_MAPPING_START_EVENT && (spec->flags & OPTION_JSON) != 0) {
         rc = read_json(reader, option, line);
     } else {
-        struct option_origin origin = {OPTION_LEVEL_FILE, reader->path, line};
+        struct option_origin origin = origin_of(reader, line);
         rc = options_error(spec, NULL, &origin, reader->err,
                            spec->type == OPTION_LIST ? "takes a value or a list of values"
                                                      : "takes one plain value");
@@ -195,6 +245,8 @@ static int read_value(struct file_reader *reader, int option) {
     yaml_event_delete(&event);
     return rc;
 }
+
+static int read_models(struct file_reader *reader);
 
 /* Key and value pairs up to the map's end. */
 static int read_map(struct file_reader *reader) {
@@ -208,9 +260,86 @@ static int read_map(struct file_reader *reader) {
         yaml_event_delete(&event);
         if (rc != 0 || ended)
             return rc;
-        if (read_value(reader, option) != 0)
+        if ((option == MODELS ? read_models(reader) : read_value(reader, option)) != 0)
             return -1;
     }
+}
+
+/* --- `models` --- */
+
+static int check_model_name(struct file_reader *reader, const yaml_event_t *event) {
+    size_t line = event->start_mark.line + 1;
+    if (event->type != YAML_SCALAR_EVENT)
+        return file_error(reader, line, "expected a model's name");
+    const char *name = scalar_text(event);
+    size_t length = event->data.scalar.length;
+    if (length >= 1 && length <= MAX_NAME_BYTES &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@") ==
+            length)
+        return 0;
+    char shown[80], what[200];
+    options_quote(name, length, shown);
+    snprintf(what, sizeof(what),
+             "model \"%s\": a name has 1 to %d letters, digits and any of . _ - / : @", shown,
+             MAX_NAME_BYTES);
+    return file_error(reader, line, what);
+}
+
+/* The settings after a model's name. */
+static int read_settings(struct file_reader *reader, const char *name, size_t line) {
+    size_t seen_line[NUM_SETTINGS] = {0}, *seen_before = reader->seen_line;
+    yaml_event_t event;
+    reader->model = name;
+    reader->seen_line = seen_line;
+    int rc = set_value(reader, -1, NULL, line);
+    if (rc == 0)
+        rc = next_event(reader, &event);
+    if (rc == 0) {
+        rc = event.type == YAML_MAPPING_START_EVENT
+                 ? read_map(reader)
+                 : file_error(reader, event.start_mark.line + 1,
+                              "takes a map of settings, as {model: PATH}");
+        yaml_event_delete(&event);
+    }
+    reader->model = NULL;
+    reader->seen_line = seen_before;
+    return rc;
+}
+
+/* Names and settings up to the map's end. */
+static int read_model_map(struct file_reader *reader) {
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(reader, &event) != 0)
+            return -1;
+        bool ended = event.type == YAML_MAPPING_END_EVENT;
+        int rc = ended ? 0 : check_model_name(reader, &event);
+        if (rc == 0 && !ended)
+            rc = read_settings(reader, scalar_text(&event), event.start_mark.line + 1);
+        yaml_event_delete(&event);
+        if (rc != 0 || ended)
+            return rc;
+    }
+}
+
+static int read_models(struct file_reader *reader) {
+    yaml_event_t event;
+    int option = options_find("model", strlen("model"));
+    if (next_event(reader, &event) != 0)
+        return -1;
+    size_t line = event.start_mark.line + 1;
+    int rc;
+    if (event.type == YAML_MAPPING_START_EVENT)
+        rc = read_model_map(reader);
+    else if (event.type == YAML_SEQUENCE_START_EVENT)
+        rc = see_option(reader, option, line) != 0
+                 ? -1
+                 : read_sequence(reader, options_spec(option), option, line);
+    else
+        rc =
+            file_error(reader, line, "models takes a map of names to settings, or a list of paths");
+    yaml_event_delete(&event);
+    return rc;
 }
 
 /* One document holding a map, or none at all. */
@@ -277,7 +406,9 @@ static char *load_file(const char *path, size_t *out_length, struct error *err) 
 }
 
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err) {
-    struct file_reader reader = {.path = path, .set = set, .context = context, .err = err};
+    size_t seen_line[NUM_SETTINGS] = {0};
+    struct file_reader reader = {
+        .path = path, .set = set, .context = context, .err = err, .seen_line = seen_line};
     size_t length;
     char *data = load_file(path, &length, err);
     if (data == NULL)

@@ -2,6 +2,7 @@
 #ifndef QUIRE_CONFIG_OPTIONS_TABLE_H
 #define QUIRE_CONFIG_OPTIONS_TABLE_H
 
+#include "config/model_options.h"
 #include "config/options.h"
 #include "config/peer_flags.h"
 
@@ -30,6 +31,10 @@ enum option_flags {
                             values; its reader checks the contents */
     OPTION_PATH = 64,    /* OPTION_STRING: path of a file, folder or UNIX socket */
     OPTION_SUFFIX = 128, /* OPTION_INTEGER: takes K, M, G and T like OPTION_BYTES */
+    OPTION_PER_MODEL = 256,   /* concerns a model or its engine: may stand in `models:` */
+    OPTION_FIRST_MODEL = 512, /* holds names: outside of `models:` only the first model's */
+    OPTION_REPEATED = 1024,   /* OPTION_STRING: if given several times, of a model each; the last
+                                 counts   for readers of one */
 };
 
 struct option_spec {
@@ -56,13 +61,21 @@ int options_find(const char *name, size_t length);
  * error is likely. name is without dashes. NULL: none. */
 const struct option_spec *options_suggest(const char *name, size_t length);
 
+/* Settings of `models:` that are not options of the server: their fields are in struct
+ * model_options, their indices follow those of the table. */
+enum { SETTING_PIN = OPTIONS_MAX, SETTING_PRELOAD, NUM_SETTINGS };
+
+/* Returns the option with this index, or the setting. */
+const struct option_spec *options_spec(int option);
+
 /* Says where a value came from. A list given in a higher level replaces the lower level's list. */
 enum option_level { OPTION_LEVEL_DEFAULT, OPTION_LEVEL_FILE, OPTION_LEVEL_ENV, OPTION_LEVEL_FLAG };
 
 struct option_origin {
     enum option_level level;
-    const char *path; /* OPTION_LEVEL_FILE */
-    size_t line;      /* OPTION_LEVEL_FILE, from 1 */
+    const char *path;  /* OPTION_LEVEL_FILE */
+    size_t line;       /* OPTION_LEVEL_FILE, from 1 */
+    const char *model; /* in `models:`, the model's name; else NULL */
 };
 
 /* Checks text and stores it in the option's field of *options: a scalar is replaced, a list grows
@@ -71,6 +84,7 @@ struct option_origin {
 int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err);
 
+void option_list_clear(struct option_list *list);
 /* Empties a list option. */
 void options_clear_list(const struct option_spec *spec, struct options *options);
 
@@ -80,10 +94,41 @@ int options_error(const struct option_spec *spec, const char *text,
                   const struct option_origin *origin, struct error *err, const char *what);
 
 /* Calls set for every value of the flat YAML map in the file: once for a scalar, once for each item
- * of a sequence, once for a map, written as JSON. set returns -1 to stop. */
-typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
-                                struct error *err);
+ * of a sequence, once for a map, written as JSON. set returns -1 to stop. For each model of
+ * `models:` it is called with origin->model: first with option -1 and text NULL, then for every
+ * setting. */
+typedef int (*options_file_set)(void *context, int option, const char *text,
+                                const struct option_origin *origin, struct error *err);
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err);
+
+/* --- The models, until the options that they have in common are known --- */
+
+struct model_setting {
+    int model, option; /* indices */
+    char *text;
+};
+
+/* Zeroed: empty. Owns all that it points to. */
+struct model_source {
+    struct option_list paths; /* of the highest level at which OPTION_REPEATED was given */
+    struct option_list names; /* of `models:` */
+    size_t lines[OPTIONS_MAX_LIST];
+    struct model_setting *settings;
+    size_t num_settings, capacity;
+    struct model_options checked; /* had all settings of all models */
+};
+
+/* As options_load, but nothing is required; *models too is only filled on success. */
+int options_read(int argc, char *const *argv, char *const *environ, struct options *out,
+                 struct model_source *models, struct error *err);
+int options_refuse_without_model(struct error *err);
+
+/* Checks and keeps what an options_file_set of `models:` is given. */
+int model_source_add(struct model_source *source, int option, const char *text,
+                     const struct option_origin *origin, struct error *err);
+int model_source_add_path(struct model_source *source, const struct option_spec *spec,
+                          const char *path, const struct option_origin *origin, struct error *err);
+void model_source_finish(struct model_source *source);
 
 /* Reads true, false, on, off, yes, no, 1 and 0, in either case. */
 bool options_parse_flag(const char *text, bool *out);

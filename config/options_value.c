@@ -29,8 +29,10 @@ int options_error(const struct option_spec *spec, const char *text,
     if (origin->level == OPTION_LEVEL_FILE)
         snprintf(place, sizeof(place), "%.120s line %zu", origin->path, origin->line);
     bool shown = text != NULL && (spec->flags & OPTION_SECRET) == 0;
-    return error_set(err, ERROR_CONFIG, "option %s%s%s%s (%s): %s", spec->name, shown ? " \"" : "",
-                     value, shown ? "\"" : "", place, what);
+    return error_set(err, ERROR_CONFIG, "option %s%s%s%s%s%s (%s): %s", spec->name,
+                     shown ? " \"" : "", value, shown ? "\"" : "",
+                     origin->model != NULL ? " of model " : "",
+                     origin->model != NULL ? origin->model : "", place, what);
 }
 
 /* Is text one of the words in choices? */
@@ -309,11 +311,14 @@ int options_set(const struct option_spec *spec, const char *text,
     CHECK(!"every option type is handled");
 }
 
-void options_clear_list(const struct option_spec *spec, struct options *options) {
-    struct option_list *list = (struct option_list *)((char *)options + spec->offset);
+void option_list_clear(struct option_list *list) {
     for (int i = 0; i < list->count; i++)
         free(list->items[i]);
     list->count = 0;
+}
+
+void options_clear_list(const struct option_spec *spec, struct options *options) {
+    option_list_clear((struct option_list *)((char *)options + spec->offset));
 }
 
 /* Returns whether the field's value is what "auto" stands for. */

@@ -124,6 +124,11 @@ static void test_defaults(void **state) {
     assert_int_equal(options.max_n, 1024);
     assert_int_equal(options.max_logprobs, 20);
     assert_int_equal(options.seed, 0);
+    assert_null(options.models_dir);
+    assert_false(options.models_hub);
+    assert_int_equal(options.memory, 0);
+    assert_int_equal(options.models_max, 0);
+    assert_int_equal(options.model_turn_seconds, 10);
     options_finish(&options);
     options_finish(&options); /* accepts a zeroed struct */
 }
@@ -708,7 +713,7 @@ static void test_sample_file(void **state) {
 
 /* The sample's commented lines must be valid options with the default values they claim. */
 static void test_sample_file_comments(void **state) {
-    char path[4096], line[256], yaml[8192] = "";
+    char path[4096], line[256], yaml[16384] = "";
     snprintf(path, sizeof(path), "%s/config/quire.yaml", getenv("QUIRE_TEST_SOURCE_ROOT"));
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -774,8 +779,9 @@ static void test_model_without_a_name(void **state) {
     assert_string_equal(options.served_model_names.items[1], "b");
     assert_int_equal(options.api_keys.count, 2);
     options_finish(&options);
-    assert_refused(WORDS("m.gguf", "--model", "n.gguf"), NO_WORDS,
-                   WORDS("MODEL and --model", "different values"));
+    assert_loads(WORDS("m.gguf", "--model", "n.gguf"), &options); /* two: test_model_options.c */
+    assert_string_equal(options.model, "n.gguf");
+    options_finish(&options);
     assert_loads(WORDS("m.gguf", "--model", "m.gguf"), &options);
     options_finish(&options);
 }
@@ -813,6 +819,20 @@ static void test_other_names(void **state) {
     assert_refused(WORDS("m", "-c"), NO_WORDS, WORDS("-c", "needs a value"));
     assert_refused(WORDS("m", "-c", "-t", "1"), NO_WORDS, WORDS("-c", "needs a value"));
     assert_refused(WORDS("m", "-c", "x"), NO_WORDS, WORDS("max-model-len", "\"x\""));
+}
+
+static void test_bounds_of_several_models(void **state) {
+    struct options options;
+    assert_loads(WORDS("m", "--memory", "64G", "--models-max", "64", "--model-turn-seconds", "0"),
+                 &options);
+    assert_int_equal(options.memory, (int64_t)64 << 30);
+    assert_int_equal(options.models_max, 64);
+    options_finish(&options);
+    assert_refused(WORDS("m", "--memory", "-1"), NO_WORDS, WORDS("memory \"-1\""));
+    assert_refused(WORDS("m", "--memory", "2048T"), NO_WORDS, WORDS("memory \"2048T\""));
+    assert_refused(WORDS("m", "--models-max", "65"), NO_WORDS, WORDS("models-max", "0 to 64"));
+    assert_refused(WORDS("m", "--model-turn-seconds", "86401"), NO_WORDS, WORDS("0 to 86400"));
+    assert_refused(WORDS("m", "--models-dir", ""), NO_WORDS, WORDS("models-dir", "1 to 4095"));
 }
 
 static void test_what_is_so_anyway(void **state) {
@@ -1093,6 +1113,7 @@ int main(void) {
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_model_without_a_name),
         cmocka_unit_test(test_other_names),
+        cmocka_unit_test(test_bounds_of_several_models),
         cmocka_unit_test(test_what_is_so_anyway),
         cmocka_unit_test(test_taken_flags_are_logged),
         cmocka_unit_test(test_what_is_not_available),
