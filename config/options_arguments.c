@@ -96,10 +96,11 @@ static bool refuse_word(struct option_argument *argument, const char *word) {
     char shown[80];
     options_quote(word, strlen(word), shown);
     argument->kind = ARGUMENT_REFUSED;
-    snprintf(argument->what, sizeof(argument->what),
-             "unexpected argument \"%s\": the model is given already, and options are written "
-             "--name value",
-             shown);
+    snprintf(
+        argument->what, sizeof(argument->what),
+        "unexpected argument \"%s\": the model is given already (more models: --model NAME), and "
+        "options are written --name value",
+        shown);
     return true;
 }
 

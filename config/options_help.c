@@ -121,6 +121,8 @@ static void write_overview(struct byte_buffer *out) {
         "       quire serve --help GROUP | all\n\n"
         "MODEL is a .gguf file, a folder with config.json and .safetensors files, or a model of a "
         "hub: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME or the address of its page or file.\n\n"
+        "One server can have several models: repeat --model, or see --models-dir, --models-hub and "
+        "`models:` in the file given by --config, which has options for each.\n\n"
         "--help GROUP says what the options of a group mean, --help all what all of them mean.\n\n"
         "Each option may also stand in the file given by --config (name: value) or in the "
         "environment (QUIRE_NAME=value, lists separated by commas). A flag wins over the "

@@ -1,6 +1,8 @@
-/* Any bytes as a file of options (--config), as the words of a command line, one in a line, and as
- * a file of API keys. What is refused is said in printable lines, of a command line in few; keys
- * that are taken have names and hashes of their own and no value beyond its bounds. */
+/* Any bytes as a file of options (--config), of one model and of several, as the words of a command
+ * line, one in a line, and as a file of API keys. What is refused is said in printable lines, of a
+ * command line in few; keys that are taken have names and hashes of their own and no value beyond
+ * its bounds. */
+#include "config/model_options.h"
 #include "config/options.h"
 #include "server/keys/key_file.h"
 
@@ -35,6 +37,31 @@ static void try_options(char *path) {
     else
         require(options.model != NULL);
     options_finish(&options);
+}
+
+/* Names are as the file's reader allows, and none is that of two models. */
+static void require_models(const struct model_list *list) {
+    require(list->count >= 1 && list->count <= MODEL_OPTIONS_MAX);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct model_options *model = &list->models[i];
+        require(model->options.model != NULL && model->options.served_model_names.count <= 64);
+        for (size_t k = 0; k < i; k++)
+            require(model->name[0] == '\0' || strcmp(model->name, list->models[k].name) != 0);
+    }
+}
+
+static void try_models(char *path) {
+    char name[] = "serve", flag[] = "--config";
+    char *const argv[] = {name, flag, path};
+    char *const environment[] = {NULL};
+    struct model_list list = {0};
+    struct error err = {0};
+    if (model_options_load(3, argv, environment, &list, &err) != 0 ||
+        model_options_complete(&list, &err) != 0)
+        require_line(&err);
+    else
+        require_models(&list);
+    model_options_finish(&list);
 }
 
 #define MAX_WORDS 64
@@ -86,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     require(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     try_options(path);
+    try_models(path);
     try_command_line(data, bytes);
     try_keys(path);
     close(fd);
