@@ -1,5 +1,4 @@
-/* Each model's options: a copy of those of all, and its settings on top. The settings come before
- * the environment and the flags are read, so they are checked at once and kept as text. */
+/* Each model's options: a copy of those of all, and its settings on top. */
 #include "config/model_options.h"
 
 #include "config/base/array.h"
@@ -11,93 +10,6 @@
 
 static int no_memory(struct error *err) {
     return error_set(err, ERROR_MEMORY, "out of memory while reading the options");
-}
-
-static int append(struct option_list *list, const char *text, struct error *err) {
-    char *copy = strdup(text);
-    if (copy == NULL)
-        return no_memory(err);
-    list->items[list->count++] = copy;
-    return 0;
-}
-
-static bool contains(const struct option_list *list, const char *text) {
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->items[i], text) == 0)
-            return true;
-    return false;
-}
-
-static int refuse_more(struct error *err, const char *path, size_t line) {
-    return error_set(err, ERROR_CONFIG,
-                     "configuration file %.200s line %zu: a server has at most %d models", path,
-                     line, MODEL_OPTIONS_MAX);
-}
-
-/* --- What the sources say --- */
-
-int model_source_add_path(struct model_source *source, const struct option_spec *spec,
-                          const char *path, const struct option_origin *origin, struct error *err) {
-    char what[64];
-    if (contains(&source->paths, path)) /* MODEL --model MODEL */
-        return 0;
-    if (source->paths.count < MODEL_OPTIONS_MAX)
-        return append(&source->paths, path, err);
-    snprintf(what, sizeof(what), "a server has at most %d models", MODEL_OPTIONS_MAX);
-    return options_error(spec, path, origin, err, what);
-}
-
-static int begin_model(struct model_source *source, const struct option_origin *origin,
-                       struct error *err) {
-    for (int i = 0; i < source->names.count; i++)
-        if (strcmp(source->names.items[i], origin->model) == 0)
-            return error_set(err, ERROR_CONFIG,
-                             "configuration file %.200s line %zu: model %s is given twice, first "
-                             "in line %zu",
-                             origin->path, origin->line, origin->model, source->lines[i]);
-    if (source->names.count == MODEL_OPTIONS_MAX)
-        return refuse_more(err, origin->path, origin->line);
-    source->lines[source->names.count] = origin->line;
-    return append(&source->names, origin->model, err);
-}
-
-/* A list in a model's settings replaces the one that all have. */
-static int apply_setting(const struct model_source *source, size_t index,
-                         const struct option_origin *origin, struct model_options *model,
-                         struct error *err) {
-    const struct model_setting *setting = &source->settings[index];
-    const struct model_setting *before = index > 0 ? setting - 1 : NULL;
-    const struct option_spec *spec = options_spec(setting->option);
-    bool is_first =
-        before == NULL || before->model != setting->model || before->option != setting->option;
-    if (is_first && spec->type == OPTION_LIST)
-        options_clear_list(spec, &model->options);
-    return options_set(spec, setting->text, origin, &model->options, err);
-}
-
-int model_source_add(struct model_source *source, int option, const char *text,
-                     const struct option_origin *origin, struct error *err) {
-    if (option < 0)
-        return begin_model(source, origin, err);
-    if (!array_reserve(&source->settings, &source->capacity, source->num_settings + 1,
-                       sizeof(*source->settings)))
-        return no_memory(err);
-    char *copy = strdup(text);
-    if (copy == NULL)
-        return no_memory(err);
-    source->settings[source->num_settings++] =
-        (struct model_setting){.model = source->names.count - 1, .option = option, .text = copy};
-    return apply_setting(source, source->num_settings - 1, origin, &source->checked, err);
-}
-
-void model_source_finish(struct model_source *source) {
-    option_list_clear(&source->paths);
-    option_list_clear(&source->names);
-    for (size_t i = 0; i < source->num_settings; i++)
-        free(source->settings[i].text);
-    free(source->settings);
-    options_finish(&source->checked.options);
-    *source = (struct model_source){0};
 }
 
 /* --- The list --- */
@@ -115,7 +27,7 @@ static int copy_options(const struct options *from, struct options *to, struct e
         if (table[i].type == OPTION_LIST) {
             *list_copy = (struct option_list){0};
             for (int k = 0; k < list->count; k++)
-                has_all = has_all && append(list_copy, list->items[k], err) == 0;
+                has_all = has_all && option_list_append(list_copy, list->items[k], err) == 0;
         } else if (table[i].type == OPTION_STRING || table[i].type == OPTION_CHOICE) {
             char *copy = has_all && *text != NULL ? strdup(*text) : NULL;
             *(char **)((char *)to + table[i].offset) = copy;
@@ -149,12 +61,12 @@ static int set_path(struct options *options, const char *path, struct error *err
 /* Puts the name before the aliases, unless it is among them. */
 static int put_name(struct model_options *model, struct error *err) {
     struct option_list *names = &model->options.served_model_names;
-    if (contains(names, model->name))
+    if (option_list_has(names, model->name))
         return 0;
     if (names->count == OPTIONS_MAX_LIST)
         return error_set(err, ERROR_CONFIG, "model %.200s: has at most %d aliases", model->name,
                          OPTIONS_MAX_LIST - 1);
-    if (append(names, model->name, err) != 0)
+    if (option_list_append(names, model->name, err) != 0)
         return -1;
     char *name = names->items[names->count - 1];
     memmove(names->items + 1, names->items, (size_t)(names->count - 1) * sizeof(*names->items));
@@ -210,7 +122,7 @@ static int append_given(struct model_list *list, const struct model_source *sour
             return -1;
     for (size_t i = 0; i < source->num_settings; i++) {
         struct model_options *model = &list->models[num_before + (size_t)source->settings[i].model];
-        if (apply_setting(source, i, &checked, model, err) != 0)
+        if (model_source_apply(source, i, &checked, model, err) != 0)
             return -1;
     }
     for (size_t i = num_before; i < list->count; i++)
@@ -248,7 +160,7 @@ static int check_names(const struct model_options *a, const struct model_options
                        struct error *err) {
     const struct option_list *names = &a->options.served_model_names;
     for (int i = 0; i < names->count; i++)
-        if (contains(&b->options.served_model_names, names->items[i]))
+        if (option_list_has(&b->options.served_model_names, names->items[i]))
             return refuse_name(a, b, names->items[i], err);
     return 0;
 }

@@ -390,15 +390,3 @@ void options_list_mistakes(int argc, char *const *argv, const struct error *firs
     }
     free(loader);
 }
-
-void options_finish(struct options *options) {
-    size_t count;
-    const struct option_spec *table = options_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].type == OPTION_LIST)
-            options_clear_list(&table[i], options);
-        if (table[i].type == OPTION_STRING || table[i].type == OPTION_CHOICE)
-            free(*(char **)((char *)options + table[i].offset));
-    }
-    *options = (struct options){0};
-}

@@ -85,6 +85,9 @@ int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err);
 
 void option_list_clear(struct option_list *list);
+/* Appends a copy to a list that is not full. */
+int option_list_append(struct option_list *list, const char *text, struct error *err);
+bool option_list_has(const struct option_list *list, const char *text);
 /* Empties a list option. */
 void options_clear_list(const struct option_spec *spec, struct options *options);
 
@@ -128,6 +131,10 @@ int model_source_add(struct model_source *source, int option, const char *text,
                      const struct option_origin *origin, struct error *err);
 int model_source_add_path(struct model_source *source, const struct option_spec *spec,
                           const char *path, const struct option_origin *origin, struct error *err);
+/* Sets the index-th setting in *model; a list replaces the one that all models have. */
+int model_source_apply(const struct model_source *source, size_t index,
+                       const struct option_origin *origin, struct model_options *model,
+                       struct error *err);
 void model_source_finish(struct model_source *source);
 
 /* Reads true, false, on, off, yes, no, 1 and 0, in either case. */

@@ -201,6 +201,21 @@ static int set_string(const char *text, char **field, struct error *err) {
     return 0;
 }
 
+int option_list_append(struct option_list *list, const char *text, struct error *err) {
+    char *copy = copy_text(text, err);
+    if (copy == NULL)
+        return -1;
+    list->items[list->count++] = copy;
+    return 0;
+}
+
+bool option_list_has(const struct option_list *list, const char *text) {
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], text) == 0)
+            return true;
+    return false;
+}
+
 static int append_item(const struct option_spec *spec, const char *text,
                        const struct option_origin *origin, struct option_list *list,
                        struct error *err) {
@@ -209,11 +224,7 @@ static int append_item(const struct option_spec *spec, const char *text,
         snprintf(what, sizeof(what), "takes at most %d values", OPTIONS_MAX_LIST);
         return options_error(spec, text, origin, err, what);
     }
-    char *copy = copy_text(text, err);
-    if (copy == NULL)
-        return -1;
-    list->items[list->count++] = copy;
-    return 0;
+    return option_list_append(list, text, err);
 }
 
 static char *trim(char *text) {
@@ -319,6 +330,18 @@ void option_list_clear(struct option_list *list) {
 
 void options_clear_list(const struct option_spec *spec, struct options *options) {
     option_list_clear((struct option_list *)((char *)options + spec->offset));
+}
+
+void options_finish(struct options *options) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].type == OPTION_LIST)
+            options_clear_list(&table[i], options);
+        if (table[i].type == OPTION_STRING || table[i].type == OPTION_CHOICE)
+            free(*(char **)((char *)options + table[i].offset));
+    }
+    *options = (struct options){0};
 }
 
 /* Returns whether the field's value is what "auto" stands for. */
