@@ -163,7 +163,7 @@ static void test_10000_entries(void **state) {
     assert_int_equal(list.count, 64);
     model_options_finish(&list);
     assert_refused(WORDS("other", "--models-dir", many), WORDS("at most 64"));
-    for (int i = 63; i < 10000; i++) {
+    for (int i = 63; i < 66; i++) {
         snprintf(name, sizeof(name), "many/%d.gguf", i);
         touch(name);
     }
