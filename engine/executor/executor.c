@@ -272,6 +272,7 @@ static int reopen(struct rank_executor *executor, struct error *err) {
     executor->error = (struct error){0};
     executor->num_submitted = executor->num_waited_for = 0;
     executor->most_begun = executor->most_sampled = 0;
+    executor->turn.end = 0;
     pthread_mutex_unlock(&executor->lock);
     const struct model *draft = executor->config.draft_model;
     if (tensor_file_refresh(executor->model->file, err) != 0 ||

@@ -28,6 +28,7 @@
 #include <sys/types.h>
 
 struct executor;
+struct step_turns;
 
 #define EXECUTOR_MAX_STEPS 2 /* submitted and not waited for */
 
@@ -172,6 +173,10 @@ struct executor_config {
      * but for padding. Only with one rank. Outlives the executor. NULL: none. */
     const struct model *draft_model;
     struct weights_progress progress; /* of loading; zeroed: not reported */
+    /* If it is given, a CPU computes a step with tokens only in the turn of this slot. Outlives the
+     * executor. NULL: whenever the step comes. */
+    struct step_turns *turns;
+    int32_t turn_slot;
 };
 
 /* Memory by part, for the table printed at start. On a CPU the ranks share the system's memory: the

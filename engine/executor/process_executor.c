@@ -4,6 +4,7 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "engine/executor/rank_message.h"
+#include "engine/executor/step_turns.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +24,6 @@
 #define END_MS 30000       /* timeout for a killed process to be gone */
 #define END_ITSELF_MS 1000 /* for one that should end itself; a stop has 5 s for all */
 #define IDLE_NS 5000000    /* of processor time between two checks; less counts as nothing */
-
-/* The process expects no file under descriptors from this one on. */
-#define CHILD_MIN_FD 16
 
 extern char **environ;
 
@@ -67,16 +65,21 @@ static int spawn_failed(int status, struct error *err) {
     return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* Spawns the process with its end of the socket, the files of the steps and the standard streams
- * except stdin. It closes everything else that exec(3) does not close (rank_process.c). */
+/* Spawns the process with its end of the socket, the files of the steps and turns, and the standard
+ * streams except stdin. It closes everything else that exec(3) does not close (rank_process.c). */
 static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
                       pid_t *out) {
     const struct step_files *files = &executor->files;
+    const struct step_turns *turns = executor->config.turns;
     posix_spawn_file_actions_t actions;
     int status = posix_spawn_file_actions_init(&actions);
     if (status != 0)
         return status;
-    if ((status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
+    status = turns == NULL
+                 ? posix_spawn_file_actions_addclose(&actions, RANK_TURNS_FD)
+                 : posix_spawn_file_actions_adddup2(&actions, step_turns_fd(turns), RANK_TURNS_FD);
+    if (status == 0 &&
+        (status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
         (status = posix_spawn_file_actions_adddup2(&actions, socket_fd, RANK_SOCKET_FD)) == 0 &&
         (status = posix_spawn_file_actions_adddup2(&actions, files->batches, RANK_BATCHES_FD)) ==
             0 &&
@@ -107,7 +110,7 @@ static int start_process(struct process_executor *executor, struct error *err) {
     executor->lost = (struct error){0};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return spawn_failed(errno, err);
-    int inherited = fcntl(ends[1], F_DUPFD_CLOEXEC, CHILD_MIN_FD);
+    int inherited = fcntl(ends[1], F_DUPFD_CLOEXEC, RANK_MIN_FD);
     char **environment = list_environment();
     int status = inherited < 0 ? errno : ENOMEM;
     if (inherited >= 0 && environment != NULL)
@@ -125,6 +128,12 @@ static int start_process(struct process_executor *executor, struct error *err) {
     return 0;
 }
 
+/* The process has ended, or will as soon as the system lets it run. */
+static void give_turn(struct process_executor *executor) {
+    if (executor->start.turn_slot >= 0)
+        step_turns_give(executor->config.turns, executor->start.turn_slot);
+}
+
 /* Waits for the process to end; returns false when it has not. */
 static bool await_end(struct process_executor *executor, int timeout_ms, int *out_status) {
     int64_t deadline_ms = clock_now_ms() + timeout_ms;
@@ -134,6 +143,7 @@ static bool await_end(struct process_executor *executor, int timeout_ms, int *ou
     if (ended == 0)
         return false;
     atomic_store(&executor->pid, 0);
+    give_turn(executor);
     return true;
 }
 
@@ -152,6 +162,7 @@ static int kill_process(struct process_executor *executor, int *out_status, stru
     kill(atomic_load(&executor->pid), SIGKILL);
     if (await_end(executor, END_MS, out_status))
         return 0;
+    give_turn(executor);
     return error_set(err, ERROR_DEVICE, "the rank process %d cannot be killed: its device hangs",
                      (int)atomic_load(&executor->pid));
 }
@@ -215,9 +226,15 @@ static int64_t processor_ns(const struct process_executor *executor) {
     return used.tv_sec * CLOCK_NS_PER_S + used.tv_nsec;
 }
 
+static bool is_waiting_for_turn(const struct process_executor *executor) {
+    return executor->start.turn_slot >= 0 &&
+           step_turns_is_waiting(executor->config.turns, executor->start.turn_slot);
+}
+
 /* Waits for a message. gives_up: set by any thread, ends the wait; NULL: nothing does. Returns -1
  * when the process is lost. A process that computes for a long time is left alone; it hangs when it
- * has neither answered nor used processor time for a while.
+ * has neither answered nor used processor time for a while, although it was not waiting for its
+ * turn.
  *
  * A process whose threads only check whether something has arrived uses some microseconds per
  * second. If this process itself was stopped meanwhile, that counts as one second at most. */
@@ -226,12 +243,16 @@ static int receive(struct process_executor *executor, const atomic_bool *gives_u
     int32_t timeout_s = executor->config.executor.device_timeout_s;
     struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
     int64_t used_ns = processor_ns(executor);
+    bool waits = is_waiting_for_turn(executor);
     int32_t num_idle = 0;
     int count;
     while ((count = poll(&poll_fd, 1, LOOK_MS)) <= 0) {
         CHECK(count == 0 || errno == EINTR);
         int64_t now_ns = processor_ns(executor);
-        num_idle = now_ns - used_ns < IDLE_NS ? num_idle + (count == 0) : 0;
+        bool has_waited = waits;
+        waits = is_waiting_for_turn(executor);
+        bool is_idle = now_ns - used_ns < IDLE_NS && !waits && !has_waited;
+        num_idle = is_idle ? num_idle + (count == 0) : 0;
         used_ns = now_ns;
         if (gives_up != NULL && atomic_load(gives_up)) {
             lose(executor, "nobody waits for it any more");
@@ -448,6 +469,8 @@ static void destroy(struct executor *base) {
     dismiss(executor);
     step_mapping_finish(&executor->memory);
     step_files_close(&executor->files);
+    if (executor->start.turn_slot >= 0)
+        step_turns_remove(executor->config.turns, executor->start.turn_slot);
     pthread_mutex_destroy(&executor->lock);
     free(executor);
 }
@@ -476,6 +499,7 @@ static int fill_start(struct process_executor *executor, struct error *err) {
     const struct executor_config *config = &executor->config.executor;
     struct rank_start *start = &executor->start;
     start->config = *config;
+    start->config.turns = NULL;
     start->log_level = (int32_t)log_get_level();
     return copy_text("model", executor->config.model_path, start->model_path,
                      sizeof(start->model_path), err) != 0 ||
@@ -487,6 +511,12 @@ static int fill_start(struct process_executor *executor, struct error *err) {
                              err) != 0
                ? -1
                : 0;
+}
+
+static int add_to_turns(struct process_executor *executor, struct error *err) {
+    struct step_turns *turns = executor->config.turns;
+    executor->start.turn_slot = turns != NULL ? step_turns_add(turns, err) : -1;
+    return turns != NULL && executor->start.turn_slot < 0 ? -1 : 0;
 }
 
 int process_executor_create(const struct process_executor_config *config,
@@ -512,8 +542,8 @@ int process_executor_create(const struct process_executor_config *config,
     executor->config = *config;
     executor->socket = -1;
     executor->files = (struct step_files){-1, -1};
-    if (fill_start(executor, err) != 0 ||
-        step_files_create(&executor->files, CHILD_MIN_FD, err) != 0 ||
+    if (add_to_turns(executor, err) != 0 || fill_start(executor, err) != 0 ||
+        step_files_create(&executor->files, RANK_MIN_FD, err) != 0 ||
         start(executor, &executor->info, err) != 0) {
         if (err != NULL && err->code == ERROR_RESTART)
             err->code = ERROR_DEVICE;

@@ -8,8 +8,9 @@
  * answers wrongly is killed, as if it had crashed.
  *
  * A process that has neither answered nor used processor time for device_timeout_s is assumed to
- * hang, on the CPU too: it was stopped, or waits forever. A device that does not answer is detected
- * in the rank process, as in any other. */
+ * hang, on the CPU too: it was stopped, or waits forever. While it waits for its turn
+ * (step_turns.h), that time does not count. A device that does not answer is detected in the rank
+ * process, as in any other. */
 #ifndef QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
 
@@ -23,12 +24,15 @@ struct process_executor_config {
     const char *const *argv; /* its arguments, ending with NULL; they lead to rank_process_run */
     const char *model_path;  /* of the model, for the rank process to open */
     const char *draft_path;  /* of the draft model, likewise; NULL: none */
-    struct executor_config executor; /* its draft_model is not read */
+    struct executor_config executor; /* its draft_model and turns are not read */
+    /* In which the process computes its steps if it computes on the CPU (step_turns.h): shared with
+     * other executors' processes on the same cores. NULL: it does not wait for others. */
+    struct step_turns *turns;
 };
 
 /* Creates the executor like executor_create, with its ranks in a new process. Everything that the
- * configuration points to outlives the executor. Never leaves an executor that hangs: such a
- * process is killed.
+ * configuration points to outlives the executor, which has a slot of the turns. Never leaves an
+ * executor that hangs: such a process is killed.
  *
  * The system kills the process, even if it is stopped or hangs, when the thread that started it
  * ends (PR_SET_PDEATHSIG applies to threads): the thread that called this function, or restart

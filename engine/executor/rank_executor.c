@@ -198,6 +198,7 @@ static void finish_step(struct rank_thread *thread) {
     if (status != 0)
         fail_step(thread, &err);
     thread->num_finished++;
+    rank_turn_give(executor);
     pthread_cond_broadcast(&executor->changed);
 }
 
@@ -206,6 +207,7 @@ static void fail_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     fail_step(thread, &executor->error);
     thread->num_begun = thread->num_sampled = thread->num_finished = executor->num_submitted;
+    rank_turn_give(executor);
 }
 
 /* Returns whether to wait for the oldest step that was sampled. A device that works asynchronously
@@ -242,9 +244,11 @@ static bool work(struct rank_thread *thread) {
     else if (!has_failed(executor) && should_finish(thread))
         finish_step(thread);
     else if (!is_begun && executor->num_submitted > thread->num_begun &&
-             may_go_on(executor, thread->num_begun, executor->most_begun))
+             may_go_on(executor, thread->num_begun, executor->most_begun)) {
+        if (!rank_turn_covers(thread))
+            return rank_turn_take(thread);
         begin_step(thread);
-    else if (has_failed(executor) && thread->num_finished < executor->num_submitted)
+    } else if (has_failed(executor) && thread->num_finished < executor->num_submitted)
         fail_steps(thread);
     else
         return false;

@@ -13,6 +13,7 @@
 #include "engine/executor/executor.h"
 #include "engine/executor/rank.h"
 #include "engine/executor/rank_setup.h"
+#include "engine/executor/rank_turn.h"
 
 #include <pthread.h>
 
@@ -71,6 +72,7 @@ struct rank_executor {
     struct submitted_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
     uint64_t num_submitted, num_waited_for;          /* calls that the engine made */
     uint64_t most_begun, most_sampled;               /* by any rank */
+    struct rank_turn turn;
     struct error error; /* the first one, of starting or of a step; no rank continues after it */
     uint64_t num_successful; /* steps before the first that some rank has not finished */
 

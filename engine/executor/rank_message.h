@@ -11,10 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The rank process finds its end of the socket, and the step_files, under these numbers. */
+/* The rank process finds its end of the socket, the step_files, and the turns if it takes part in
+ * them (step_turns.h), under these numbers. The engine's process has them under numbers of at least
+ * RANK_MIN_FD. */
 #define RANK_SOCKET_FD 3
 #define RANK_BATCHES_FD 4
 #define RANK_RESULTS_FD 5
+#define RANK_TURNS_FD 6
+#define RANK_MIN_FD 16
 
 #define RANK_MAX_PATH 4096
 
@@ -39,6 +43,7 @@ struct rank_start {
     char cpu_isa[32]; /* empty: NULL */
     char model_path[RANK_MAX_PATH];
     char draft_path[RANK_MAX_PATH]; /* of the draft model; empty: none */
+    int32_t turn_slot;              /* -1: there are no turns */
     int32_t log_level;
 };
 

@@ -3,6 +3,7 @@
 #include "config/base/log.h"
 #include "engine/executor/rank_message.h"
 #include "engine/executor/remote_ranks.h"
+#include "engine/executor/step_turns.h"
 #include "kernels/transport.h"
 
 #include <poll.h>
@@ -24,6 +25,7 @@ struct rank_step {
 struct rank_process {
     struct rank_start start;
     struct model *model, *draft_model; /* the second may be NULL */
+    struct step_turns *turns;          /* NULL: there are none */
     struct executor *executor;
     struct step_mapping memory;
     struct rank_step steps[EXECUTOR_MAX_STEPS];
@@ -43,11 +45,15 @@ static int open_ranks(struct rank_process *process, struct executor_info *info, 
     start->config.cpu_isa = start->cpu_isa[0] != '\0' ? start->cpu_isa : NULL;
     start->config.progress = (struct weights_progress){.report = report};
     log_set_level((enum log_level)start->log_level);
+    if (start->turn_slot >= 0 && (process->turns = step_turns_open(RANK_TURNS_FD, err)) == NULL)
+        return -1;
     if (model_open(start->model_path, &process->model, err) != 0 ||
         (start->draft_path[0] != '\0' &&
          model_open(start->draft_path, &process->draft_model, err) != 0))
         return -1;
     start->config.draft_model = process->draft_model;
+    start->config.turns = process->turns;
+    start->config.turn_slot = start->turn_slot;
     return executor_create(process->model, &start->config, info, &process->executor, err);
 }
 
@@ -132,6 +138,7 @@ static void finish(struct rank_process *process) {
     }
     if (process->executor != NULL)
         process->executor->ops->destroy(process->executor);
+    step_turns_destroy(process->turns);
     model_close(process->draft_model);
     model_close(process->model);
 }
@@ -146,7 +153,7 @@ static bool engine_is_gone(void) {
 /* Closes what a library of the engine's process opened without O_CLOEXEC. Linux has the call since
  * 5.9; we open nothing without that flag. */
 static void close_inherited(void) {
-    syscall(__NR_close_range, (unsigned)RANK_RESULTS_FD + 1, ~0U, 0U);
+    syscall(__NR_close_range, (unsigned)RANK_TURNS_FD + 1, ~0U, 0U);
 }
 
 bool rank_process_is_expected(void) {

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/executor/executor.h"
+#include "engine/executor/step_turns.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -111,6 +112,8 @@ static void allow(int count) {
 
 /* --- The executor --- */
 
+enum { OWN_SLOT, OTHER_SLOT };
+
 struct fixture {
     struct model *model;
     struct executor *executor;
@@ -118,7 +121,7 @@ struct fixture {
 };
 
 /* What the dry run of a device did is not counted. */
-static void start(struct fixture *f) {
+static void start_with_turns(struct fixture *f, struct step_turns *turns) {
     struct error err = {0};
     const struct executor_config config = {.device = device,
                                            .dtype = dtype,
@@ -127,6 +130,8 @@ static void start(struct fixture *f) {
                                            .gpu_memory_utilization = 0.1,
                                            .batch_invariant = true, /* or a start times products */
                                            .num_threads = 1,
+                                           .turns = turns,
+                                           .turn_slot = OWN_SLOT,
                                            .limits = {.max_num_seqs = NUM_SEQS,
                                                       .max_num_batched_tokens = MAX_TOKENS,
                                                       .max_model_len = NUM_BLOCKS * BLOCK_SIZE,
@@ -140,6 +145,10 @@ static void start(struct fixture *f) {
     assert_true(f->info.limits.num_blocks >= NUM_SEQS * NUM_BLOCKS);
     watched.num_begun = watched.num_waited_for = 0;
     memset(watched.trace, 0, sizeof(watched.trace));
+}
+
+static void start(struct fixture *f) {
+    start_with_turns(f, NULL);
 }
 
 static void stop(struct fixture *f) {
@@ -370,11 +379,52 @@ static void test_a_failure_ends_all_later_steps(void **state) {
     }
 }
 
+/* A CPU begins nothing while another one has the turn, and gives it after each step, also after one
+ * that fails. A GPU takes none. */
+static void test_turns(void **state) {
+    for (int is_asynchronous = 0; is_asynchronous < 2; is_asynchronous++) {
+        struct fixture f;
+        struct step steps[2];
+        struct error err = {0};
+        struct step_turns *turns = step_turns_create(&err);
+        assert_int_equal(step_turns_add(turns, &err), OWN_SLOT);
+        assert_int_equal(step_turns_add(turns, &err), OTHER_SLOT);
+        watched.is_asynchronous = is_asynchronous;
+        start_with_turns(&f, turns);
+        watched.fail_at_wait = 2;
+        bool takes_turns = !is_asynchronous && !f.info.has_dedicated_memory;
+        for (int i = 0; i < 2; i++) {
+            build(&steps[i], i, i > 0 ? &steps[i - 1] : NULL, false);
+            supply_inputs(&steps[i], i, NULL);
+            step_turns_take(turns, OTHER_SLOT);
+            f.executor->ops->submit(f.executor, &steps[i].batch, &steps[i].result);
+            while (takes_turns && !step_turns_is_waiting(turns, OWN_SLOT))
+                usleep(1000);
+            assert_false(takes_turns && watched.num_begun > i);
+            if (takes_turns)
+                step_turns_give(turns, OTHER_SLOT);
+            if (i == 0)
+                wait_for(&f);
+            else
+                assert_fails(&f);
+            if (!takes_turns)
+                step_turns_give(turns, OTHER_SLOT);
+        }
+        step_turns_take(turns, OTHER_SLOT);
+        step_turns_give(turns, OTHER_SLOT);
+        stop(&f);
+        step_turns_remove(turns, OWN_SLOT);
+        step_turns_remove(turns, OTHER_SLOT);
+        step_turns_destroy(turns);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_steps_in_flight),
         cmocka_unit_test(test_order_of_the_parts),
         cmocka_unit_test(test_a_failure_ends_all_later_steps),
+        cmocka_unit_test(test_turns),
     };
     if (argc == 3) {
         device = argv[1];
