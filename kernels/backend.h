@@ -252,6 +252,15 @@ struct gather_rows_args {
     int32_t width;
 };
 
+/* The other way round: row r of x becomes row rows[r] of out, none of which is written twice. */
+struct scatter_rows_args {
+    const void *x;       /* [num_rows, width] */
+    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for */
+    void *out;           /* [any, width] */
+    int32_t num_rows;
+    int32_t width;
+};
+
 /* Consecutive rows of a matrix. */
 struct row_span {
     int32_t first_row;
@@ -408,6 +417,7 @@ struct backend_ops {
     void (*combine_experts)(struct backend *b, const struct combine_args *args);
     void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
+    void (*scatter_rows)(struct backend *b, const struct scatter_rows_args *args);
     void (*add_rows)(struct backend *b, const struct add_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
     void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);

@@ -116,6 +116,7 @@ static const struct backend_ops cpu_backend_ops = {
     .combine_experts = cpu_combine_experts,
     .soft_cap = cpu_soft_cap,
     .gather_rows = cpu_gather_rows,
+    .scatter_rows = cpu_scatter_rows,
     .add_rows = cpu_add_rows,
     .sample = cpu_sample,
     .all_reduce = cpu_all_reduce,

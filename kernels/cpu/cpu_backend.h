@@ -84,6 +84,7 @@ void cpu_paged_attention(struct backend *b, const struct attention_args *args);
 void cpu_act_mul(struct backend *b, const struct act_mul_args *args);
 void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
+void cpu_scatter_rows(struct backend *b, const struct scatter_rows_args *args);
 void cpu_add_rows(struct backend *b, const struct add_rows_args *args);
 void cpu_sample(struct backend *b, const struct sample_args *args);
 /* Returns the bytes of the plan of a step of num_tokens tokens. */

@@ -86,6 +86,7 @@ static const struct backend_ops cuda_backend_ops = {
     .combine_experts = cuda_combine_experts,
     .soft_cap = cuda_soft_cap,
     .gather_rows = cuda_gather_rows,
+    .scatter_rows = cuda_scatter_rows,
     .add_rows = cuda_add_rows,
     .sample = cuda_sample,
     .all_reduce = cuda_all_reduce,

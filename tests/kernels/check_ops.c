@@ -432,6 +432,49 @@ static void test_gather_rows(void **state) {
     check_gather_rows(13, 4099, 3); /* more than one list to a device holds */
 }
 
+static void call_scatter_rows(struct backend *b, const void *args) {
+    b->ops->scatter_rows(b, args);
+}
+
+/* Each row of x to a row of its own, of twice as many; the others stay as they were. */
+static void check_scatter_rows(int32_t num_rows, int32_t width) {
+    uint64_t seed = (uint64_t)width;
+    size_t row = (size_t)width, n = (size_t)num_rows * row;
+    float *x = kernel_fixture_rounded_floats(&fixture, &seed, n);
+    float *before = kernel_fixture_rounded_floats(&fixture, &seed, 2 * n);
+    float *actual = kernel_fixture_guarded(2 * n);
+    int32_t *rows = kernel_fixture_memory((size_t)num_rows * sizeof(*rows));
+    for (int32_t r = 0; r < num_rows; r++)
+        rows[r] = 2 * (num_rows - 1 - r) + kernel_fixture_random_in(&seed, 0, 1);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *device_x = kernel_fixture_put(b, fixture.dtype, x, n);
+        void *out = kernel_fixture_put(b, fixture.dtype, before, 2 * n);
+        struct scatter_rows_args args = {
+            .x = device_x, .rows = rows, .out = out, .num_rows = num_rows, .width = width};
+        kernel_fixture_run(b, call_scatter_rows, &args, out, dtype_row_bytes(fixture.dtype, 2 * n));
+        kernel_fixture_get(b, fixture.dtype, out, actual, 2 * n);
+        for (int32_t r = 0; r < num_rows; r++) {
+            size_t to = (size_t)rows[r], other = to ^ 1;
+            assert_memory_equal(actual + to * row, x + (size_t)r * row, row * sizeof(float));
+            assert_memory_equal(actual + other * row, before + other * row, row * sizeof(float));
+        }
+        kernel_fixture_free(b, device_x);
+        kernel_fixture_free(b, out);
+    }
+    kernel_fixture_guarded_free(actual);
+    free(rows);
+    free(before);
+    free(x);
+}
+
+static void test_scatter_rows(void **state) {
+    for (size_t w = 0; w < NUM_WIDTHS; w++)
+        check_scatter_rows(7, widths[w]);
+    check_scatter_rows(300, 577);
+    check_scatter_rows(4099, 3); /* more than one list to a device holds */
+}
+
 static void call_add_rows(struct backend *b, const void *args) {
     b->ops->add_rows(b, args);
 }
@@ -636,6 +679,7 @@ static void test_nothing_to_do(void **state) {
         b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
         b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
         b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
+        b->ops->scatter_rows(b, &(struct scatter_rows_args){.width = 8});
         b->ops->add_rows(b, &(struct add_rows_args){.width = 8});
         b->ops->sample(b, &(struct sample_args){.vocab_size = 8});
         check_step_of_nothing(b);
@@ -1148,6 +1192,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gelu_at_its_ends),
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_scatter_rows),
         cmocka_unit_test(test_add_rows),
         cmocka_unit_test(test_embed_of_sampled_tokens),
         cmocka_unit_test(test_nothing_to_do),

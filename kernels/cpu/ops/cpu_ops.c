@@ -120,6 +120,17 @@ void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args) {
     for_rows(b, args, args->num_rows, args->width, COPY_CHUNK, gather);
 }
 
+static void scatter(void *context, int64_t begin, int64_t end, int worker) {
+    const struct scatter_rows_args *args = ((const struct op_call *)context)->args;
+    for (int64_t r = begin; r < end; r++)
+        memcpy((float *)args->out + (int64_t)args->rows[r] * args->width,
+               (const float *)args->x + r * args->width, (size_t)args->width * sizeof(float));
+}
+
+void cpu_scatter_rows(struct backend *b, const struct scatter_rows_args *args) {
+    for_rows(b, args, args->num_rows, args->width, COPY_CHUNK, scatter);
+}
+
 /* An item is a slice of a span's columns, so that one long span is work for every thread. */
 static void add_slices(void *context, int64_t begin, int64_t end, int worker) {
     const struct add_rows_args *args = ((const struct op_call *)context)->args;

@@ -252,6 +252,13 @@ static void gather_rows(struct backend *b, const struct gather_rows_args *args) 
                (const float *)args->x + (size_t)args->rows[r] * width, width * sizeof(float));
 }
 
+static void scatter_rows(struct backend *b, const struct scatter_rows_args *args) {
+    size_t width = (size_t)args->width;
+    for (int32_t r = 0; r < args->num_rows; r++)
+        memcpy((float *)args->out + (size_t)args->rows[r] * width,
+               (const float *)args->x + (size_t)r * width, width * sizeof(float));
+}
+
 /* In float: the definition says so. */
 static void add_rows(struct backend *b, const struct add_rows_args *args) {
     size_t width = (size_t)args->width;
@@ -315,6 +322,7 @@ static const struct backend_ops ops = {
     .combine_experts = cpu_ref_combine_experts,
     .soft_cap = soft_cap,
     .gather_rows = gather_rows,
+    .scatter_rows = scatter_rows,
     .add_rows = add_rows,
     .sample = cpu_ref_sample,
     .all_reduce = all_reduce,

@@ -65,6 +65,18 @@ void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args)
     }
 }
 
+void cuda_scatter_rows(struct backend *base, const struct scatter_rows_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    size_t row_bytes = dtype_row_bytes(base->activation_dtype, (size_t)args->width);
+    for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {
+        count = min_int32(args->num_rows - first, CUDA_LIST_LENGTH);
+        cuda_staging_upload(b, b->step.list, args->rows + first, (size_t)count * sizeof(int32_t));
+        CUDA_TRY(b,
+                 launch_scatter_rows(b->stream, (const char *)args->x + (size_t)first * row_bytes,
+                                     b->step.list, args->out, count, args->width));
+    }
+}
+
 _Static_assert(sizeof(struct row_span) == 2 * sizeof(int32_t), "a span is a pair in the list");
 
 void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {

@@ -230,26 +230,39 @@ cudaError_t launch_embed(cudaStream_t stream, const struct embed_launch *args) {
     return cudaGetLastError();
 }
 
-template <int N>
-__global__ void gather_rows_kernel(const uint16_t *x, const int32_t *rows, uint16_t *out,
-                                   int32_t width) {
+/* Copies row rows[r] to row r, or with `scatters` row r to row rows[r]. */
+template <int N, bool scatters>
+__global__ void copy_rows_kernel(const uint16_t *x, const int32_t *rows, uint16_t *out,
+                                 int32_t width) {
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
+    size_t row = blockIdx.x, listed = (size_t)rows[row];
     if (i < width)
-        copy_elements<N>(out + (size_t)blockIdx.x * width + i,
-                         x + (size_t)rows[blockIdx.x] * width + i);
+        copy_elements<N>(out + (scatters ? listed : row) * width + i,
+                         x + (scatters ? row : listed) * width + i);
+}
+
+template <bool scatters>
+static cudaError_t copy_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
+                             int32_t num_rows, int32_t width) {
+    const uint16_t *from = static_cast<const uint16_t *>(x);
+    uint16_t *to = static_cast<uint16_t *>(out);
+    if (width % 8 == 0 && is_aligned_16(x) && is_aligned_16(out))
+        LAUNCH((copy_rows_kernel<8, scatters>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream,
+               from, rows, to, width);
+    else
+        LAUNCH((copy_rows_kernel<1, scatters>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream,
+               from, rows, to, width);
+    return cudaGetLastError();
 }
 
 cudaError_t launch_gather_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
                                int32_t num_rows, int32_t width) {
-    const uint16_t *from = static_cast<const uint16_t *>(x);
-    uint16_t *to = static_cast<uint16_t *>(out);
-    if (width % 8 == 0 && is_aligned_16(x) && is_aligned_16(out))
-        LAUNCH(gather_rows_kernel<8>, row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream, from,
-               rows, to, width);
-    else
-        LAUNCH(gather_rows_kernel<1>, row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream, from,
-               rows, to, width);
-    return cudaGetLastError();
+    return copy_rows<false>(stream, x, rows, out, num_rows, width);
+}
+
+cudaError_t launch_scatter_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
+                                int32_t num_rows, int32_t width) {
+    return copy_rows<true>(stream, x, rows, out, num_rows, width);
 }
 
 /* A thread has one column: its additions are in the order of the rows, and neighbours read side by

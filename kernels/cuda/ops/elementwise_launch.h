@@ -56,6 +56,9 @@ cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap)
 /* out[r] = x[rows[r]], rows of `width` 16-bit elements of any type. */
 cudaError_t launch_gather_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
                                int32_t num_rows, int32_t width);
+/* out[rows[r]] = x[r], likewise. */
+cudaError_t launch_scatter_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
+                                int32_t num_rows, int32_t width);
 /* Row s of sums += rows spans[2s] .. spans[2s] + spans[2s + 1] - 1 of x, in this order. */
 cudaError_t launch_add_rows(cudaStream_t stream, bool bf16, const void *x, const int32_t *spans,
                             float *sums, int32_t num_spans, int32_t width);

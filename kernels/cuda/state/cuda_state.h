@@ -154,6 +154,7 @@ void cuda_store_latent(struct backend *b, const struct latent_store_args *args);
 void cuda_act_mul(struct backend *b, const struct act_mul_args *args);
 void cuda_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
+void cuda_scatter_rows(struct backend *b, const struct scatter_rows_args *args);
 void cuda_add_rows(struct backend *b, const struct add_rows_args *args);
 
 /* cuda_moves.c */
