@@ -83,6 +83,16 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
 void forward_pass_latent_attention(const struct forward_pass *pass, int32_t layer,
                                    const struct buffer *x, const struct buffer *out);
 
+/* mtp.c: of a layer that predicts further tokens. `states` has a row [hidden] for each slot of the
+ * KV cache. The first adds the states of the tokens' slots to their embeddings in `hidden`, by the
+ * layer's projection. The second normalises the last hidden states of these rows (NULL: of the
+ * first `count`), as before the head, and stores them in the slots, for the next call of the first.
+ * Both overwrite `narrow`. */
+void forward_pass_mtp_input(const struct forward_pass *pass, const struct buffer *states,
+                            const int32_t *slots);
+void forward_pass_keep_states(const struct forward_pass *pass, const int32_t *rows,
+                              const int32_t *slots, int32_t count, const struct buffer *states);
+
 /* out [num_rows, width] = act(gate) * up, of rows of gate, then up. */
 void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gate_up,
                        const struct buffer *out, int32_t num_rows, int32_t width);

@@ -1,6 +1,7 @@
 /* The forward pass, and on the right what of struct model_config changes a line:
  *
  *   hidden = embed(token ids)                           embedding_scale
+ *     and states of the slots, by a projection (mtp.c)  is_mtp
  *   per layer:
  *     qkv = pre(hidden) Wqkv                            pre_norm, norm
  *     (every product W x + B A x with an adapter: lora.c)
@@ -43,8 +44,10 @@
 struct llama {
     struct forward_pass pass;
     const struct serving_limits *limits;
-    struct buffer head_rows;    /* [max_logit_rows, hidden] */
-    struct buffer logits_share; /* float [max_logit_rows, rank's vocab]; empty for one rank */
+    const struct buffer *states; /* see llama_set_states */
+    const int32_t *slots;        /* of the step */
+    struct buffer head_rows;     /* [max_logit_rows, hidden] */
+    struct buffer logits_share;  /* float [max_logit_rows, rank's vocab]; empty for one rank */
     struct buffer logits; /* float [max_logit_rows, vocab]; empty on ranks that do not sample */
     struct buffer hidden_sums; /* float [max_num_seqs, hidden]; likewise */
     size_t workspace_bytes;    /* of all of them */
@@ -318,6 +321,8 @@ static void run_layers(struct llama *llama) {
     const struct stage_rows_args rows = hidden_rows(pass);
     if (shard->has_embedding)
         embed(pass);
+    if (pass->config->is_mtp)
+        forward_pass_mtp_input(pass, llama->states, llama->slots);
     if (pass->has_adapters)
         forward_pass_choose_adapters(pass);
     for (int32_t i = 0; i < shard->num_layers; i++)
@@ -344,6 +349,7 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
     struct step_inputs inputs = inputs_of(batch);
     pass->cache = cache;
     pass->num_tokens = inputs.num_tokens;
+    llama->slots = inputs.slot_mapping;
     CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
     CHECK(inputs.token_rows == NULL || is_whole(pass->shard));
     pass->has_adapters = pass->lora != NULL && inputs.adapter_slots != NULL;
@@ -362,6 +368,18 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
         b->ops->recording->replay(b, llama->replayed->recording);
     else
         run_layers(llama);
+    if (llama->states != NULL && !pass->config->is_mtp)
+        llama_keep_states(llama, NULL, inputs.slot_mapping, inputs.num_tokens);
+}
+
+void llama_set_states(struct llama *llama, const struct buffer *states) {
+    CHECK(is_whole(llama->pass.shard));
+    llama->states = states;
+}
+
+void llama_keep_states(struct llama *llama, const int32_t *rows, const int32_t *slots,
+                       int32_t count) {
+    forward_pass_keep_states(&llama->pass, rows, slots, count, llama->states);
 }
 
 /* --- The head --- */
@@ -570,7 +588,8 @@ static int record_sizes(struct llama *llama, struct recorded_steps *out, struct 
 /* With adapters, once more for the steps that use some. */
 int llama_record(struct llama *llama, struct kv_cache *cache, struct error *err) {
     struct forward_pass *pass = &llama->pass;
-    if (pass->backend->ops->recording == NULL)
+    /* An MTP layer reads a list of slots that a recording would not have. */
+    if (pass->backend->ops->recording == NULL || pass->config->is_mtp)
         return 0;
     pass->cache = cache;
     pass->has_adapters = false;

@@ -47,6 +47,15 @@ int32_t llama_num_recorded(const struct llama *llama);
  * (batch.h). With several stages, no token may be one that the previous step sampled
  * (token_rows). */
 void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch);
+/* Steps of a llama then also keep the normed hidden states of their tokens in `states`: a row of
+ * hidden_size activations for each slot of the KV cache. One of an MTP layer (config/mtp.h) reads
+ * those of its tokens' slots there, and must have some. NULL: none. Its memory may change between
+ * steps; it outlives the llama. */
+void llama_set_states(struct llama *llama, const struct buffer *states);
+/* After llama_forward: keeps those of `count` rows of the step in other slots. Both lists stay
+ * valid until the step was waited for. */
+void llama_keep_states(struct llama *llama, const int32_t *rows, const int32_t *slots,
+                       int32_t count);
 /* Continues with the batch of the last llama_forward: result->rows of every sample row and
  * result->hidden_sums of every span are complete once the backend was waited for. Only rank 0 of
  * the stage with the head writes the result; others may have NULL. */

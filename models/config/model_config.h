@@ -120,8 +120,12 @@ struct model_config {
     int32_t head_dim;         /* not always hidden_size / num_heads */
     int32_t max_position;     /* tokens the model was made for */
     int32_t num_extra_layers; /* in the file after the last, which are not read */
-    bool tied_embeddings;     /* no separate head */
-    bool has_score;           /* the file has the matrix of a classifier (classifier.h) */
+    /* Of a layer that predicts further tokens, as a model of its own (mtp.h): the last of
+     * num_layers, and the only one that is read. */
+    bool is_mtp;
+    bool has_own_embedding, has_own_head; /* otherwise those of the model that it drafts for */
+    bool tied_embeddings;                 /* no separate head */
+    bool has_score; /* the file has the matrix of a classifier (classifier.h) */
 
     enum norm_kind norm;
     float norm_eps;

@@ -66,6 +66,12 @@ static const struct spellings table[NUM_TENSOR_ROLES] = {
     [TENSOR_SHARED_DOWN] = {{"ffn_down_shexp"},
                             {"mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj",
                              "shared_mlp.output_linear"}},
+    [TENSOR_MTP_PROJECTION] = {{"nextn.eh_proj"}, {"eh_proj"}},
+    [TENSOR_MTP_EMBEDDING_NORM] = {{"nextn.enorm"}, {"enorm"}},
+    [TENSOR_MTP_HIDDEN_NORM] = {{"nextn.hnorm"}, {"hnorm"}},
+    [TENSOR_MTP_OUTPUT_NORM] = {{"nextn.shared_head_norm"}, {"shared_head.norm"}},
+    [TENSOR_MTP_EMBEDDING] = {{"nextn.embed_tokens"}, {"embed_tokens"}},
+    [TENSOR_MTP_HEAD] = {{"nextn.shared_head_head"}, {"shared_head.head"}},
 };
 
 static bool is_expert_role(enum tensor_role role) {
@@ -171,16 +177,19 @@ bool tensor_names_find_role(enum tensor_naming naming, struct text module, enum 
     return false;
 }
 
+static bool is_of_layer(const struct model_config *config, struct text name, int32_t layer) {
+    char start[TENSOR_NAME_BYTES];
+    bool is_hf = config->naming == TENSOR_NAMING_HF;
+    snprintf(start, sizeof(start), "%s%s.%d.", config->tensor_prefix, is_hf ? "layers" : "blk",
+             layer);
+    return starts_with(name, start);
+}
+
 /* Returns whether it belongs to a layer after those that are read. */
 static bool is_of_extra_layer(const struct model_config *config, struct text name) {
-    for (int32_t i = 0; i < config->num_extra_layers; i++) {
-        char layer[TENSOR_NAME_BYTES];
-        bool is_hf = config->naming == TENSOR_NAMING_HF;
-        snprintf(layer, sizeof(layer), "%s%s.%d.", config->tensor_prefix, is_hf ? "layers" : "blk",
-                 config->num_layers + i);
-        if (starts_with(name, layer))
+    for (int32_t i = 0; i < config->num_extra_layers; i++)
+        if (is_of_layer(config, name, config->num_layers + i))
             return true;
-    }
     return false;
 }
 
@@ -207,8 +216,24 @@ static bool is_of_classifier(const struct model_config *config, struct text name
     return false;
 }
 
+/* Not of the layer that drafts, or a copy of what the model has. */
+static bool is_of_model_alone(const struct model_config *config, struct text name) {
+    const struct tensor_place places[] = {{TENSOR_MTP_EMBEDDING, config->num_layers - 1, 0},
+                                          {TENSOR_MTP_HEAD, config->num_layers - 1, 0}};
+    const bool is_own[] = {config->has_own_embedding, config->has_own_head};
+    char copy[TENSOR_NAME_BYTES];
+    for (int i = 0; i < 2; i++) {
+        tensor_names_write(config, places[i], "weight", copy);
+        if (!is_own[i] && text_is(name, copy))
+            return true;
+    }
+    return !is_of_layer(config, name, config->num_layers - 1);
+}
+
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
+    if (config->is_mtp && is_of_model_alone(config, name))
+        return true;
     tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", head);
     if (text_is(name, head))
         return config->tied_embeddings;

@@ -63,6 +63,13 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_GATE_UP,
     TENSOR_SHARED_DOWN,
+    /* Of a layer that predicts further tokens (mtp.h). */
+    TENSOR_MTP_PROJECTION, /* [hidden, 2 hidden]: of an embedding, then a hidden state */
+    TENSOR_MTP_EMBEDDING_NORM,
+    TENSOR_MTP_HIDDEN_NORM,
+    TENSOR_MTP_OUTPUT_NORM, /* without it, TENSOR_OUTPUT_NORM */
+    TENSOR_MTP_EMBEDDING,   /* without these, or if they are copies, the model's */
+    TENSOR_MTP_HEAD,
     NUM_TENSOR_ROLES
 };
 
@@ -91,7 +98,8 @@ bool tensor_names_find_role(enum tensor_naming naming, struct text module, enum 
 /* Returns whether a tensor may be in the file without being part of the model: one that is computed
  * (or was read) from the settings, the classifier's, which is read with them, a copy of the head
  * although it is tied to the embedding, one of the layers that are not read, or, in a folder whose
- * language model is one of several parts, one of the other parts. */
+ * language model is one of several parts, one of the other parts. With is_mtp nothing but the last
+ * layer is part of it, without copies of what the model has. */
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
 
 #endif

@@ -23,6 +23,9 @@ static bool is_norm(enum tensor_role role) {
     case TENSOR_K_NORM:
     case TENSOR_Q_A_NORM:
     case TENSOR_KV_A_NORM:
+    case TENSOR_MTP_EMBEDDING_NORM:
+    case TENSOR_MTP_HIDDEN_NORM:
+    case TENSOR_MTP_OUTPUT_NORM:
         return true;
     default:
         return false;
@@ -268,37 +271,6 @@ static int add_role(struct listing *l, enum tensor_role role, int32_t layer) {
 
 /* --- Layers that predict further tokens --- */
 
-static const struct tensor_info *find_extra(const struct conversion *c, int32_t layer,
-                                            const char *name) {
-    const struct model_config *config = &c->model->config;
-    char full[TENSOR_NAME_BYTES];
-    snprintf(full, sizeof(full), "%slayers.%d.%s.weight", config->tensor_prefix, layer, name);
-    return tensor_file_find(c->file, full);
-}
-
-/* Adds what such a layer has besides a layer's tensors. */
-static int add_extra(struct listing *l, int32_t layer) {
-    static const char *const names[][2] = {
-        {"eh_proj", "eh_proj"},
-        {"embed_tokens", "embed_tokens"},
-        {"enorm", "enorm"},
-        {"hnorm", "hnorm"},
-        {"shared_head.head", "shared_head_head"},
-        {"shared_head.norm", "shared_head_norm"},
-    };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct tensor_info *source = find_extra(l->c, layer, names[i][0]);
-        char name[TENSOR_NAME_BYTES];
-        if (source == NULL)
-            continue;
-        snprintf(name, sizeof(name), "blk.%d.nextn.%s.weight", layer, names[i][1]);
-        if (conversion_add(l->c, name, source, l->err) == NULL)
-            return -1;
-        take(l, source);
-    }
-    return 0;
-}
-
 /* llama.cpp's files have those of GLM-4.5, and not those of DeepSeek-V3. */
 static int32_t count_extra_layers(const struct conversion *c) {
     const struct model_config *config = &c->model->config;
@@ -306,7 +278,10 @@ static int32_t count_extra_layers(const struct conversion *c) {
     if (config->latent.kv_rank > 0)
         return 0;
     while (count < config->num_extra_layers &&
-           find_extra(c, config->num_layers + count, "eh_proj") != NULL)
+           tensor_names_find(
+               c->model,
+               (struct tensor_place){TENSOR_MTP_PROJECTION, config->num_layers + count, 0},
+               "weight") != NULL)
         count++;
     return count;
 }
@@ -322,9 +297,6 @@ static int add_tensors(struct listing *l) {
             if (add_role(l, (enum tensor_role)role, layer) != 0)
                 return -1;
     }
-    for (int32_t i = 0; i < c->num_extra_layers; i++)
-        if (add_extra(l, num_layers + i) != 0)
-            return -1;
     for (size_t i = 0; i < tensor_file_num_tensors(c->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(c->file, i);
         if (!l->taken[i] && !tensor_names_is_ignorable(&c->model->config, tensor->name))

@@ -204,7 +204,8 @@ int model_shard_init(const struct model *model, enum dtype quantization, int32_t
     }
     *out = (struct model_shard){.rank = rank,
                                 .num_ranks = num_ranks,
-                                .num_layers = config->num_layers,
+                                .first_layer = config->is_mtp ? config->num_layers - 1 : 0,
+                                .num_layers = config->is_mtp ? 1 : config->num_layers,
                                 .has_embedding = true,
                                 .has_head = true};
     cut_heads(config, find_head_step(config, blocks.head, num_ranks), out);
@@ -264,6 +265,8 @@ static int32_t first_layer_of(const struct model_config *config, int32_t stage,
 static int cut_layers(const struct model_config *config, int32_t stage, int32_t num_stages,
                       struct model_shard *shard, struct error *err) {
     int32_t most = min_int32(config->num_layers, BACKEND_MAX_RANKS / shard->num_ranks);
+    if (num_stages == 1)
+        return 0; /* which has all of them */
     if (num_stages > most)
         return error_set(err, ERROR_CONFIG,
                          "pipeline-parallel-size: %d; %d layers in stages of %d rank%s each, of "

@@ -29,7 +29,8 @@ struct model_shard {
 };
 
 /* Splits the model between heads and, if matrices are quantised, between their blocks, as stored or
- * as held with `quantization` (weights.h). ERROR_CONFIG when it cannot be split for that many
+ * as held with `quantization` (weights.h). Of an MTP layer (config/mtp.h) there is only that one.
+ * ERROR_CONFIG when it cannot be split for that many
  * ranks; the message names tensor-parallel-size and what is allowed. One rank always works.
  */
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,

@@ -185,6 +185,39 @@ static bool keeps_embedding(const struct model_config *config, const struct mode
     return shard->has_embedding || (config->tied_embeddings && shard->has_head);
 }
 
+static int load_mtp_vocab(struct weights_loader *l, const struct model_shard *shard,
+                          enum tensor_role role, struct matrix **out) {
+    const struct weights_matrix plan =
+        weights_plan_vocab(l->model, shard, role, l->backend->head_rows_step);
+    return weights_loader_load_matrix(l, &plan, NULL, out);
+}
+
+/* What an MTP layer has besides a layer, and its own ends or those of the model. */
+static int load_mtp(struct weights_loader *l, const struct model_shard *shard) {
+    const struct model_config *config = &l->model->config;
+    const struct weights *shared = l->options->shared;
+    struct weights *w = l->weights;
+    struct buffer *vectors[] = {&w->embedding_norm, &w->hidden_norm, &w->output_norm};
+    struct matrix **products[] = {&w->from_embedding, &w->from_hidden};
+    struct weights_norm norms[WEIGHTS_MTP_NORMS];
+    weights_plan_mtp_norms(l->model, norms);
+    for (int i = 0; i < WEIGHTS_MTP_NORMS; i++)
+        if (weights_loader_load_norm(l, &norms[i], vectors[i]) != 0)
+            return -1;
+    for (int i = 0; i < 2; i++) {
+        const struct weights_matrix plan = weights_plan_mtp_projection(l->model, i == 1);
+        if (weights_loader_load_matrix(l, &plan, NULL, products[i]) != 0)
+            return -1;
+    }
+    w->shares_embedding = !config->has_own_embedding;
+    w->shares_head = !config->has_own_head;
+    w->embedding = w->shares_embedding ? shared->embedding : NULL;
+    w->head = w->shares_head ? shared->head : NULL;
+    if (!w->shares_embedding && load_mtp_vocab(l, shard, TENSOR_MTP_EMBEDDING, &w->embedding) != 0)
+        return -1;
+    return w->shares_head ? 0 : load_mtp_vocab(l, shard, TENSOR_MTP_HEAD, &w->head);
+}
+
 static int load_ends(struct weights_loader *l, const struct model_shard *shard) {
     const struct model_config *config = &l->model->config;
     struct weights *w = l->weights;
@@ -211,9 +244,10 @@ static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     if (l->weights->layers == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory for %d layers", config->num_layers);
     l->weights->num_layers = config->num_layers;
-    if (load_ends(l, shard) != 0)
+    if ((config->is_mtp ? load_mtp(l, shard) : load_ends(l, shard)) != 0)
         return -1;
-    for (int32_t layer = 0; layer < config->num_layers; layer++)
+    for (int32_t layer = config->is_mtp ? shard->first_layer : 0; layer < config->num_layers;
+         layer++)
         if (load_layer(l, shard, layer) != 0)
             return -1;
     if (weights_loader_check_all_bound(l) != 0 || weights_reader_end(l->reader, l->err) != 0)
@@ -232,6 +266,7 @@ int weights_load(struct backend *backend, const struct model *model,
                  const struct model_shard *shard, struct weights_reader *reader,
                  const struct weights_options *options, struct weights **out, struct error *err) {
     CHECK(options->max_model_len > 0);
+    CHECK(!model->config.is_mtp || options->shared != NULL);
     struct error why = {0};
     struct weights_loader loader = {
         .backend = backend, .model = model, .reader = reader, .options = options, .err = &why};
@@ -308,14 +343,48 @@ static size_t key_bias_bytes(const struct model_config *config, const struct mod
            (size_t)(shard->num_layers * shard->num_kv_heads) * sizeof(struct key_bias);
 }
 
-size_t weights_needed(const struct model *model, const struct model_shard *shard,
-                      const struct weights_options *options, enum dtype held,
-                      int32_t head_rows_step) {
+static size_t mtp_bytes(const struct model *model, const struct model_shard *shard,
+                        const struct weights_options *options, enum dtype held,
+                        int32_t head_rows_step) {
+    const struct model_config *config = &model->config;
+    struct weights_norm norms[WEIGHTS_MTP_NORMS];
+    size_t bytes = 0;
+    weights_plan_mtp_norms(model, norms);
+    for (int i = 0; i < WEIGHTS_MTP_NORMS; i++)
+        bytes += weights_norm_bytes(&norms[i]);
+    const struct weights_matrix plans[] = {
+        weights_plan_mtp_projection(model, false),
+        weights_plan_mtp_projection(model, true),
+        weights_plan_vocab(model, shard, TENSOR_MTP_EMBEDDING, head_rows_step),
+        weights_plan_vocab(model, shard, TENSOR_MTP_HEAD, head_rows_step),
+    };
+    const bool is_own[] = {true, true, config->has_own_embedding, config->has_own_head};
+    for (int i = 0; i < 4; i++)
+        bytes += is_own[i] ? matrix_bytes(model, options, held, &plans[i]) : 0;
+    return bytes;
+}
+
+static size_t ends_bytes(const struct model *model, const struct model_shard *shard,
+                         const struct weights_options *options, enum dtype held,
+                         int32_t head_rows_step) {
     const struct model_config *config = &model->config;
     const struct weights_matrix embedding =
         weights_plan_vocab(model, shard, TENSOR_EMBEDDING, head_rows_step);
     const struct weights_matrix head =
         weights_plan_vocab(model, shard, TENSOR_HEAD, head_rows_step);
+    const struct weights_norm norm = weights_plan_output_norm(config);
+    size_t bytes = shard->has_head ? weights_norm_bytes(&norm) : 0;
+    if (keeps_embedding(config, shard))
+        bytes += matrix_bytes(model, options, held, &embedding);
+    if (shard->has_head && !config->tied_embeddings)
+        bytes += matrix_bytes(model, options, held, &head);
+    return bytes;
+}
+
+size_t weights_needed(const struct model *model, const struct model_shard *shard,
+                      const struct weights_options *options, enum dtype held,
+                      int32_t head_rows_step) {
+    const struct model_config *config = &model->config;
     size_t bytes, table_bytes;
     if (!rope_table_bytes(config, options, &table_bytes) ||
         !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes))
@@ -323,12 +392,8 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
     if (cuts_key_bias(model, options) &&
         !checked_add(bytes, key_bias_bytes(config, shard, options), &bytes))
         return SIZE_MAX;
-    const struct weights_norm norm = weights_plan_output_norm(config);
-    size_t ends = shard->has_head ? weights_norm_bytes(&norm) : 0;
-    if (keeps_embedding(config, shard))
-        ends += matrix_bytes(model, options, held, &embedding);
-    if (shard->has_head && !config->tied_embeddings)
-        ends += matrix_bytes(model, options, held, &head);
+    size_t ends = config->is_mtp ? mtp_bytes(model, shard, options, held, head_rows_step)
+                                 : ends_bytes(model, shard, options, held, head_rows_step);
     if (!checked_add(bytes, ends, &bytes))
         return SIZE_MAX;
     for (int32_t i = 0; i < shard->num_layers; i++)
@@ -362,9 +427,14 @@ void weights_free(struct backend *backend, struct weights *weights) {
     for (int32_t layer = 0; layer < weights->num_layers; layer++)
         free_layer(backend, &weights->layers[layer]);
     free(weights->layers);
-    if (weights->head != weights->embedding)
+    if (weights->head != weights->embedding && !weights->shares_head)
         ops->matrix_destroy(backend, weights->head);
-    ops->matrix_destroy(backend, weights->embedding);
+    if (!weights->shares_embedding)
+        ops->matrix_destroy(backend, weights->embedding);
+    ops->matrix_destroy(backend, weights->from_embedding);
+    ops->matrix_destroy(backend, weights->from_hidden);
+    ops->buffer_free(backend, &weights->embedding_norm);
+    ops->buffer_free(backend, &weights->hidden_norm);
     ops->buffer_free(backend, &weights->output_norm);
     for (int rope = 0; rope < MODEL_MAX_ROPES; rope++) {
         ops->buffer_free(backend, &weights->rope_tables[rope]);

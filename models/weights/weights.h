@@ -15,6 +15,8 @@ struct weights_options {
      * is a whole number of blocks. DTYPE_NONE: all are held in the file's types. */
     enum dtype quantization;
     bool cuts_key_bias; /* see key_bias.h, for a quantised cache: also balances the keys' norms */
+    const struct weights *shared; /* to load those of an MTP layer: of the model that it drafts for.
+                                     They outlive its own. NULL for others */
 };
 
 /* A weight matrix of a layer, or a rank's share of it; of many experts, one after the other. */
@@ -67,9 +69,13 @@ struct weights {
     struct buffer rope_tables[MODEL_MAX_ROPES];
     /* Their columns, [rotary_dim][max_model_len rounded up], where key biases are cut. */
     struct buffer rope_columns[MODEL_MAX_ROPES];
-    int32_t num_layers;           /* of the model */
-    struct layer_weights *layers; /* [num_layers] */
-    size_t bytes;                 /* device memory taken, for the memory table */
+    /* Of an MTP layer, whose output_norm is its own. */
+    bool shares_embedding, shares_head;          /* owned by other weights */
+    struct buffer embedding_norm, hidden_norm;   /* float [hidden] */
+    struct matrix *from_embedding, *from_hidden; /* [hidden, hidden] each */
+    int32_t num_layers;                          /* of the model */
+    struct layer_weights *layers;                /* [num_layers] */
+    size_t bytes;                                /* device memory taken, for the memory table */
 };
 
 /* Returns the device memory of the rank's weights on a device that holds every matrix as `held`, or

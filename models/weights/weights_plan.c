@@ -10,6 +10,8 @@ static int32_t model_layer(const struct model_config *config, enum tensor_role r
                            int32_t layer) {
     bool is_sparse = config->layers[layer].is_sparse;
     int32_t first = 0;
+    if (role >= TENSOR_MTP_PROJECTION)
+        return layer;
     if (role < TENSOR_GATE)
         return 0;
     while (config->layers[first].is_sparse != is_sparse)
@@ -326,15 +328,27 @@ struct weights_matrix weights_plan_projection(const struct model *model,
     CHECK(!"a projection of no layer");
 }
 
+struct weights_matrix weights_plan_mtp_projection(const struct model *model, bool is_of_hidden) {
+    const struct model_config *config = &model->config;
+    int32_t hidden = config->hidden_size;
+    struct weights_matrix plan =
+        plan_whole(model, TENSOR_MTP_PROJECTION, config->num_layers - 1, hidden);
+    plan.cols = 2 * hidden;
+    plan.first_col = is_of_hidden ? hidden : 0;
+    return plan;
+}
+
 struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
                                          enum tensor_role role, int32_t head_rows_step) {
     const struct model_config *config = &model->config;
-    bool is_head = role == TENSOR_HEAD || config->tied_embeddings;
+    bool is_own = role == TENSOR_MTP_EMBEDDING || role == TENSOR_MTP_HEAD;
+    bool is_head =
+        role == TENSOR_HEAD || role == TENSOR_MTP_HEAD || (config->tied_embeddings && !is_own);
     return (struct weights_matrix){
         .num_experts = 1,
         .own = {0, 1},
         .num_parts = 1,
-        .parts = {{.place = {role, 0, 0},
+        .parts = {{.place = {role, is_own ? config->num_layers - 1 : 0, 0},
                    .rows = config->vocab_size,
                    .biased = role == TENSOR_HEAD && config->head_bias,
                    .num_spans = 1,
@@ -457,4 +471,15 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
 
 struct weights_norm weights_plan_output_norm(const struct model_config *config) {
     return norm_of_hidden(config, TENSOR_OUTPUT_NORM, 0, 1.0F, 0);
+}
+
+void weights_plan_mtp_norms(const struct model *model,
+                            struct weights_norm out[static WEIGHTS_MTP_NORMS]) {
+    static const enum tensor_role roles[] = {TENSOR_MTP_EMBEDDING_NORM, TENSOR_MTP_HIDDEN_NORM,
+                                             TENSOR_MTP_OUTPUT_NORM};
+    const struct model_config *config = &model->config;
+    for (int i = 0; i < WEIGHTS_MTP_NORMS; i++)
+        out[i] = norm_of_hidden(config, roles[i], config->num_layers - 1, 1.0F, 0);
+    if (tensor_names_find(model, out[WEIGHTS_MTP_NORMS - 1].place, "weight") == NULL)
+        out[WEIGHTS_MTP_NORMS - 1] = weights_plan_output_norm(config);
 }

@@ -56,14 +56,20 @@ bool weights_plan_has_projection(const struct model_config *config, enum project
 struct weights_matrix weights_plan_projection(const struct model *model,
                                               const struct model_shard *shard,
                                               enum projection_role role, int32_t layer);
-/* The matrix of TENSOR_EMBEDDING or TENSOR_HEAD. The one used as the head is padded: its rows are a
- * multiple of head_rows_step, as the backend requires. */
+/* Of an MTP layer, the part of its projection for hidden states, or that for embeddings. */
+struct weights_matrix weights_plan_mtp_projection(const struct model *model, bool is_of_hidden);
+/* The matrix of TENSOR_EMBEDDING or TENSOR_HEAD, or of an MTP layer's own. The one used as the head
+ * is padded: its rows are a multiple of head_rows_step, as the backend requires. */
 struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
                                          enum tensor_role role, int32_t head_rows_step);
 /* Fills in the norms that a layer has; returns their number. */
 int weights_plan_norms(const struct model_config *config, const struct model_shard *shard,
                        int32_t layer, struct weights_norm out[static WEIGHTS_MAX_NORMS]);
 struct weights_norm weights_plan_output_norm(const struct model_config *config);
+/* Those of an MTP layer besides a layer's: of embeddings, of hidden states, and before the head. */
+#define WEIGHTS_MTP_NORMS 3
+void weights_plan_mtp_norms(const struct model *model,
+                            struct weights_norm out[static WEIGHTS_MTP_NORMS]);
 
 /* Returns where the rows of a part are: of this expert (of num_experts), or of all if the file has
  * them in one. False when they are nowhere. */

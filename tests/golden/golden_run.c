@@ -4,6 +4,7 @@
 #include "tests/golden/golden_run.h"
 
 #include "config/base/check.h"
+#include "models/config/mtp.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
@@ -134,28 +135,48 @@ static int load_adapter(const struct golden_run *run, struct golden_rank *rank, 
     return rank->backend->ops->synchronize(rank->backend, err);
 }
 
+/* Of one rank. The layer reads what the model left in its states, and continues from its own. */
+static int share_states(struct golden_run *run, struct golden_rank *rank, struct error *err) {
+    struct backend *b = rank->backend;
+    size_t row = (size_t)run->model->config.hidden_size * dtype_block_bytes(b->activation_dtype);
+    if (run->drafts_for == NULL)
+        return 0;
+    struct golden_rank *target = &run->drafts_for->ranks[0];
+    rank->states = target->states = &target->owned_states;
+    llama_set_states(rank->llama, rank->states);
+    llama_set_states(target->llama, target->states);
+    return b->ops->buffer_alloc(b, GOLDEN_NUM_BLOCKS * GOLDEN_BLOCK_SIZE * row, rank->states, err);
+}
+
 static void *load_rank(void *argument) {
     struct rank_call *call = argument;
     struct golden_rank *rank = call->rank;
     const struct model *model = call->run->model;
-    const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
-                                            .quantization = DTYPE_NONE,
-                                            .cuts_key_bias =
-                                                kv_type_has_scales(call->run->kv_type)};
+    const struct weights_options options = {
+        .max_model_len = GOLDEN_MAX_TOKENS,
+        .quantization = DTYPE_NONE,
+        .cuts_key_bias = kv_type_has_scales(call->run->kv_type),
+        .shared = call->run->drafts_for != NULL ? call->run->drafts_for->ranks[0].weights : NULL};
     call->status = -1;
     if (weights_load(rank->backend, model, &rank->shard, call->reader, &options, &rank->weights,
                      &call->error) == 0 &&
         load_adapter(call->run, rank, &call->error) == 0 &&
         llama_create(rank->backend, &model->config, &rank->shard, rank->weights, rank->lora,
-                     &limits, &rank->llama, &call->error) == 0)
+                     &limits, &rank->llama, &call->error) == 0 &&
+        share_states(call->run, rank, &call->error) == 0)
         call->status = init_cache(rank, &model->config, call->run->kv_type, &call->error);
     return NULL;
 }
 
 static void *step_rank(void *argument) {
     struct rank_call *call = argument;
-    call->status =
-        llama_step(call->rank->llama, &call->rank->cache, call->batch, call->result, &call->error);
+    struct golden_rank *rank = call->rank;
+    int32_t last = call->batch->inputs.num_tokens - 1;
+    llama_forward(rank->llama, &rank->cache, call->batch);
+    if (call->run->keeps_states)
+        llama_keep_states(rank->llama, &last, &call->run->next_slot, 1);
+    llama_sample(rank->llama, call->batch, call->result);
+    call->status = rank->backend->ops->synchronize(rank->backend, &call->error);
     return NULL;
 }
 
@@ -209,7 +230,9 @@ static int init_parts(struct golden_run *run, const char *model_path,
     run->sampler = run->num_ranks - per_stage;
     run->kv_type = device->kv_type;
     CHECK(run->num_ranks <= GOLDEN_MAX_RANKS);
+    run->drafts_for = device->drafts_for;
     if (model_open(model_path, &run->model, err) != 0 ||
+        (run->drafts_for != NULL && mtp_select(run->model, err) != 0) ||
         connect_ranks(run, device, per_stage, num_stages, err) != 0)
         return -1;
     for (int32_t i = 0; i < run->num_ranks; i++)
@@ -245,6 +268,7 @@ void golden_run_finish(struct golden_run *run) {
         if (rank->backend == NULL)
             continue;
         rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+        rank->backend->ops->buffer_free(rank->backend, &rank->owned_states);
         llama_destroy(rank->llama);
         lora_slots_destroy(rank->lora);
         weights_free(rank->backend, rank->weights);
@@ -343,6 +367,9 @@ int32_t golden_run_step(struct golden_run *run, struct golden_sequence *sequence
     struct sample_output out[GOLDEN_MAX_TOKENS];
     struct step step = {0};
     append(&step, sequence, tokens, count);
+    run->next_slot =
+        sequence->block_table[sequence->num_cached / GOLDEN_BLOCK_SIZE] * GOLDEN_BLOCK_SIZE +
+        sequence->num_cached % GOLDEN_BLOCK_SIZE;
     forward(run, &step, out_logits, count, out);
     return out[count - 1].token;
 }

@@ -23,6 +23,8 @@ struct golden_device {
     int32_t num_stages;   /* of so many ranks each, that the layers are divided among; 0: one */
     enum kv_type kv_type; /* where the backend takes it; else its first */
     const char *adapter;  /* of the first sequence of a step, path; NULL: none */
+    struct golden_run *drafts_for; /* the model's layer that predicts further tokens is run, on what
+                                      this run of the same model computes; NULL: the model */
 };
 
 struct golden_rank {
@@ -32,6 +34,8 @@ struct golden_rank {
     struct lora_slots *lora;
     struct llama *llama;
     struct kv_cache cache;
+    struct buffer *states;      /* hidden states by slot: of a run that has, or is, such a layer */
+    struct buffer owned_states; /* of the former */
 };
 
 struct golden_run {
@@ -42,6 +46,9 @@ struct golden_run {
     struct lora_adapter *adapter;
     struct backend_group *groups[GOLDEN_MAX_RANKS]; /* by stage */
     struct backend_pipeline *pipeline;
+    struct golden_run *drafts_for;
+    bool keeps_states; /* of a layer that drafts: its own next token follows the step's last */
+    int32_t next_slot; /* which is that token's */
     struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */
     int32_t sampler;                            /* the rank that samples */
     struct backend *backend;                    /* its */

@@ -73,6 +73,12 @@ static void test_gguf(void **state) {
         [TENSOR_SHARED_UP] = "blk.17.ffn_up_shexp.weight",
         [TENSOR_SHARED_GATE_UP] = "blk.17.ffn_up_shexp.weight",
         [TENSOR_SHARED_DOWN] = "blk.17.ffn_down_shexp.weight",
+        [TENSOR_MTP_PROJECTION] = "blk.17.nextn.eh_proj.weight",
+        [TENSOR_MTP_EMBEDDING_NORM] = "blk.17.nextn.enorm.weight",
+        [TENSOR_MTP_HIDDEN_NORM] = "blk.17.nextn.hnorm.weight",
+        [TENSOR_MTP_OUTPUT_NORM] = "blk.17.nextn.shared_head_norm.weight",
+        [TENSOR_MTP_EMBEDDING] = "blk.17.nextn.embed_tokens.weight",
+        [TENSOR_MTP_HEAD] = "blk.17.nextn.shared_head_head.weight",
     };
     for (int role = 0; role < NUM_TENSOR_ROLES; role++)
         assert_name(&gguf, (enum tensor_role)role, 17, "weight", names[role]);
@@ -123,6 +129,12 @@ static void test_folder(void **state) {
         [TENSOR_SHARED_UP] = "model.layers.3.mlp.shared_expert.up_proj.weight",
         [TENSOR_SHARED_GATE_UP] = "model.layers.3.shared_mlp.input_linear.weight",
         [TENSOR_SHARED_DOWN] = "model.layers.3.mlp.shared_expert.down_proj.weight",
+        [TENSOR_MTP_PROJECTION] = "model.layers.3.eh_proj.weight",
+        [TENSOR_MTP_EMBEDDING_NORM] = "model.layers.3.enorm.weight",
+        [TENSOR_MTP_HIDDEN_NORM] = "model.layers.3.hnorm.weight",
+        [TENSOR_MTP_OUTPUT_NORM] = "model.layers.3.shared_head.norm.weight",
+        [TENSOR_MTP_EMBEDDING] = "model.layers.3.embed_tokens.weight",
+        [TENSOR_MTP_HEAD] = "model.layers.3.shared_head.head.weight",
     };
     for (int role = 0; role < NUM_TENSOR_ROLES; role++)
         assert_name(&folder, (enum tensor_role)role, 3, "weight", names[role]);
@@ -202,6 +214,16 @@ static void test_layers_that_are_not_read(void **state) {
     config.tensor_prefix[0] = '\0';
     assert_true(is_ignorable(&config, "blk.46.nextn.eh_proj.weight"));
     assert_false(is_ignorable(&config, "blk.45.ffn_gate_inp.weight"));
+    config.num_layers++;
+    config.num_extra_layers--;
+    config.is_mtp = true;
+    assert_false(is_ignorable(&config, "blk.46.nextn.eh_proj.weight"));
+    assert_true(is_ignorable(&config, "blk.45.ffn_gate_inp.weight"));
+    assert_true(is_ignorable(&config, "output.weight"));
+    assert_true(is_ignorable(&config, "blk.46.nextn.shared_head_head.weight"));
+    config.has_own_head = true;
+    assert_false(is_ignorable(&config, "blk.46.nextn.shared_head_head.weight"));
+    assert_true(is_ignorable(&config, "blk.46.nextn.embed_tokens.weight"));
 }
 
 int main(void) {
