@@ -166,7 +166,8 @@ static const struct option_spec table[] = {
      .maximum = 1023,
      .meaning =
          "draft tokens and check several in a step, without changing the output: {\"method\": "
-         "\"ngram\", or \"draft_model\" with \"model\": a small model of the same vocabulary, "
+         "\"ngram\", \"draft_model\" with \"model\": a small model of the same vocabulary, or "
+         "\"mtp\": the model's own layer that predicts further tokens, "
          "\"num_speculative_tokens\": 1 to 16, \"prompt_lookup_max\": 1 to 32, "
          "\"prompt_lookup_min\": 1 to 32}; default: nothing is drafted"},
     /* --- serving --- */

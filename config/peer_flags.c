@@ -23,7 +23,7 @@ static const char of_request[] = "set it in each request; --generation-config ha
 static const char one_process[] = "one process serves all clients";
 static const char no_mamba[] = "no models with Mamba layers";
 static const char draft_methods[] =
-    "`\"method\": \"ngram\"`, or `\"draft_model\"` with a `\"model\"`";
+    "`\"method\": \"ngram\"`, `\"mtp\"`, or `\"draft_model\"` with a `\"model\"`";
 static const char draft_model[] = "`{\"model\": \"DRAFT\", \"num_speculative_tokens\": 5}`";
 static const char draft_size[] = "`\"num_speculative_tokens\": N`: as many as pay, at most N";
 static const char draft_options[] = "a draft model has the device and options of the model itself";

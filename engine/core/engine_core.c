@@ -76,6 +76,7 @@ size_t engine_core_bytes(const struct engine_core_config *config,
 static void begin_speculation(struct engine_core *core) {
     core->speculation = (struct speculation){.drafter = core->config.drafter,
                                              .has_model = core->config.has_draft_model,
+                                             .has_mtp = core->config.schedule.has_mtp,
                                              .limits = core->config.schedule.kv.limits,
                                              .tokenizer = core->tokenizer,
                                              .vocabulary = core->config.vocabulary};

@@ -85,7 +85,9 @@ static void note_model_step(struct speculation *speculation, struct model_cost *
         add_to_balance(speculation, cost, -longer_ns);
         speculation->saved_ns = cost->plain_ns / plan->num_entries;
     }
-    int32_t num_missed = plan->num_draft_inputs - MOST_INPUTS * plan->num_entries;
+    int32_t most_inputs =
+        speculation->has_mtp ? speculation->limits->num_speculative_tokens + 1 : MOST_INPUTS;
+    int32_t num_missed = plan->num_draft_inputs - most_inputs * plan->num_entries;
     if (num_missed > 0) {
         double missed_ns = longer_ns - num_passes * (double)cost->share * cost->plain_ns;
         double part = fmax(missed_ns / cost->plain_ns / num_missed, LEAST_INPUT_SHARE);

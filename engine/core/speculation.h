@@ -36,6 +36,7 @@ struct model_cost {
 struct speculation {
     struct drafter *drafter; /* NULL: nothing is looked up */
     bool has_model;          /* there is a draft model. Without either the functions do nothing */
+    bool has_mtp;            /* it is an MTP layer, which computes accepted drafts again */
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct grammar_vocabulary *vocabulary;

@@ -172,6 +172,7 @@ struct executor_config {
     /* Proposes tokens before a step (rank_draft.h), with the same vocabulary as the model
      * but for padding. Only with one rank. Outlives the executor. NULL: none. */
     const struct model *draft_model;
+    bool has_mtp;                     /* it is a layer of the model (models/config/mtp.h) */
     struct weights_progress progress; /* of loading; zeroed: not reported */
     /* If it is given, a CPU computes a step with tokens only in the turn of this slot. Outlives the
      * executor. NULL: whenever the step comes. */
@@ -216,6 +217,7 @@ struct executor_info {
     uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model; zeros: there is none */
     int64_t swap_block_ns; /* time to move one block to the host block pool, measured at start; 0:
                               no such pool, or only planned */
+    bool has_mtp;          /* of the configuration */
     bool records_steps;    /* a GPU replays decode steps */
     int32_t num_recorded;  /* sizes of these steps; 0: only planned */
     int64_t recording_ns;  /* time that this took at start */

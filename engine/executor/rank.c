@@ -10,7 +10,7 @@
  *
  * then, once it is known how many blocks every rank has room for (sizing.h)
  *
- *   KV cache     each pool with the draft model's
+ *   KV cache     each pool with the draft model's, and with hidden states for an MTP layer
  *   recorded     decode steps, which read and write this cache
  *   host pool    for swapped blocks, in the system's memory */
 #include "engine/executor/rank.h"
@@ -21,6 +21,31 @@
 
 #include <stddef.h>
 #include <string.h>
+
+/* --- What has blocks --- */
+
+/* A cache and its host block pool: the model's, the draft model's, and those of hidden states. */
+struct pools {
+    struct kv_cache *cache;
+    struct buffer *host_pool;
+};
+#define MAX_POOLS 3
+
+/* Returns their number. */
+static int list_pools(struct rank *rank, struct pools out[static MAX_POOLS]) {
+    struct rank_draft *draft = &rank->draft;
+    out[0] = (struct pools){&rank->cache, &rank->host_pool};
+    out[1] = (struct pools){&draft->cache, &draft->host_pool};
+    out[2] = (struct pools){&draft->states, &draft->states_host_pool};
+    return !rank_has_draft(rank) ? 1 : rank_draft_has_states(draft) ? 3 : 2;
+}
+
+size_t rank_block_bytes(const struct rank *rank) {
+    const struct rank_draft *draft = &rank->draft;
+    size_t bytes = kv_block_bytes(&rank->cache.layout);
+    bytes += rank_has_draft(rank) ? kv_block_bytes(&draft->cache.layout) : 0;
+    return bytes + (rank_draft_has_states(draft) ? kv_block_bytes(&draft->states.layout) : 0);
+}
 
 /* --- The size of each part --- */
 
@@ -172,8 +197,11 @@ static int load_draft(struct rank *rank, struct weights_reader *reader, struct e
     if (!rank_has_draft(rank))
         return 0;
     size_t before = free_bytes_of(rank);
-    if (rank_draft_load(&rank->draft, reader, &rank->weights_options, rank->watch, err) != 0)
+    if (rank_draft_load(&rank->draft, reader, &rank->weights_options, rank->weights, rank->watch,
+                        err) != 0)
         return -1;
+    if (rank_draft_has_states(&rank->draft))
+        llama_set_states(rank->llama, &rank->draft.states.buffer);
     size_t after = free_bytes_of(rank);
     rank->memory.draft_bytes = rank_draft_bytes(&rank->draft);
     if (rank->backend->has_dedicated_memory && before > after)
@@ -181,23 +209,25 @@ static int load_draft(struct rank *rank, struct weights_reader *reader, struct e
     return 0;
 }
 
-static int alloc_cache(struct backend *b, int32_t num_blocks, struct kv_cache *cache,
-                       struct error *err) {
-    cache->num_blocks = num_blocks;
-    return b->ops->buffer_alloc(b, (size_t)num_blocks * kv_block_bytes(&cache->layout),
-                                &cache->buffer, err);
-}
-
 static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err) {
-    if (alloc_cache(rank->backend, num_blocks, &rank->cache, err) != 0)
-        return -1;
-    return rank_has_draft(rank) ? alloc_cache(rank->backend, num_blocks, &rank->draft.cache, err)
-                                : 0;
+    struct backend *b = rank->backend;
+    struct pools pools[MAX_POOLS];
+    int num_pools = list_pools(rank, pools);
+    for (int i = 0; i < num_pools; i++) {
+        struct kv_cache *cache = pools[i].cache;
+        cache->num_blocks = num_blocks;
+        if (b->ops->buffer_alloc(b, (size_t)num_blocks * kv_block_bytes(&cache->layout),
+                                 &cache->buffer, err) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void free_blocks(struct rank *rank) {
-    rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
-    rank->backend->ops->buffer_free(rank->backend, &rank->draft.cache.buffer);
+    struct pools pools[MAX_POOLS];
+    int num_pools = list_pools(rank, pools);
+    for (int i = 0; i < num_pools; i++)
+        rank->backend->ops->buffer_free(rank->backend, &pools[i].cache->buffer);
 }
 
 static int record_steps(struct rank *rank, struct error *err) {
@@ -318,11 +348,12 @@ static int create_host_pools(struct rank *rank, struct error *err) {
     rank->swap_block_ns = 0;
     if (rank->limits.num_host_blocks == 0)
         return 0;
-    if (create_host_pool(rank, &rank->cache, &rank->host_pool, err) != 0)
-        return -1;
-    return rank_has_draft(rank)
-               ? create_host_pool(rank, &rank->draft.cache, &rank->draft.host_pool, err)
-               : 0;
+    struct pools pools[MAX_POOLS];
+    int num_pools = list_pools(rank, pools);
+    for (int i = 0; i < num_pools; i++)
+        if (create_host_pool(rank, pools[i].cache, pools[i].host_pool, err) != 0)
+            return -1;
+    return 0;
 }
 
 int rank_allocate(struct rank *rank, struct error *err) {
@@ -334,8 +365,10 @@ int rank_allocate(struct rank *rank, struct error *err) {
 }
 
 static void free_pools(struct rank *rank) {
-    rank->backend->ops->host_free(rank->backend, &rank->host_pool);
-    rank->backend->ops->host_free(rank->backend, &rank->draft.host_pool);
+    struct pools pools[MAX_POOLS];
+    int num_pools = list_pools(rank, pools);
+    for (int i = 0; i < num_pools; i++)
+        rank->backend->ops->host_free(rank->backend, pools[i].host_pool);
     free_blocks(rank);
 }
 
@@ -363,11 +396,12 @@ void rank_close(struct rank *rank) {
 
 void rank_begin(struct rank *rank, const struct batch *batch, struct step_result *result) {
     struct batch with_drafts;
+    struct pools pools[MAX_POOLS];
     rank_watch_begin(rank->watch);
     rank_write_adapters(rank, batch);
-    rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
-    if (rank_has_draft(rank))
-        rank_moves_enqueue(rank->backend, &rank->draft.cache, rank->draft.host_pool.data, batch);
+    int num_pools = list_pools(rank, pools);
+    for (int i = 0; i < num_pools; i++)
+        rank_moves_enqueue(rank->backend, pools[i].cache, pools[i].host_pool->data, batch);
     if (batch->num_draft_requests > 0) {
         rank_watch_end(rank->watch);
         with_drafts = rank_draft_run(&rank->draft, batch, result, rank->watch);

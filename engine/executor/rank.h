@@ -120,10 +120,7 @@ static inline bool rank_has_draft(const struct rank *rank) {
 }
 
 /* Returns the bytes of a block of both pools, with the draft model's part. */
-static inline size_t rank_block_bytes(const struct rank *rank) {
-    return kv_block_bytes(&rank->cache.layout) +
-           (rank_has_draft(rank) ? kv_block_bytes(&rank->draft.cache.layout) : 0);
-}
+size_t rank_block_bytes(const struct rank *rank);
 
 /* The parts of a step, in this order. rank_begin writes the batch's pieces of adapters, moves its
  * blocks and computes the last hidden states, without reading a late input (batch.h); for a batch

@@ -4,11 +4,17 @@
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
 #include "engine/executor/rank.h"
+#include "kernels/kv_type.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* --- What cannot have a draft model --- */
+
+/* What messages call it. */
+static const char *what(const struct model *draft) {
+    return draft->config.is_mtp ? "mtp" : "model";
+}
 
 int rank_draft_check(const struct executor_config *config, struct error *err) {
     int32_t num_ranks = max_int32(config->num_ranks, 1) * max_int32(config->num_stages, 1);
@@ -17,13 +23,14 @@ int rank_draft_check(const struct executor_config *config, struct error *err) {
         return 0;
     if (config->transport != NULL)
         return error_set(err, ERROR_CONFIG,
-                         "speculative-config: model is for one rank; mpirun has started several "
-                         "processes");
+                         "speculative-config: %s is for one rank; mpirun has started several "
+                         "processes",
+                         what(config->draft_model));
     if (num_ranks > 1)
         return error_set(err, ERROR_CONFIG,
-                         "speculative-config: model is for one rank, not %d; tensor-parallel-size "
+                         "speculative-config: %s is for one rank, not %d; tensor-parallel-size "
                          "and pipeline-parallel-size must be 1",
-                         num_ranks);
+                         what(config->draft_model), num_ranks);
     int32_t window = model_window(&config->draft_model->config);
     if (kept > 0 && (window == 0 || window > kept))
         return error_set(err, ERROR_CONFIG,
@@ -56,12 +63,28 @@ static int check_layouts(const struct rank_draft *draft, const struct kv_layout 
 
 /* --- Opening and closing --- */
 
+static struct kv_layout states_layout(const struct model_config *config,
+                                      const struct backend *backend, int32_t block_size) {
+    return (struct kv_layout){.num_layers = 1,
+                              .num_kv_heads = 1,
+                              .head_dim = config->hidden_size,
+                              .latent_dim = config->hidden_size,
+                              .block_size = block_size,
+                              .type = kv_type_of_dtype(backend->activation_dtype)};
+}
+
 int rank_draft_init(struct rank_draft *out, const struct model *model, struct backend *backend,
                     const struct kv_layout *served, enum dtype quantization, struct error *err) {
     const struct model_config *config = &model->config;
+    if (config->is_mtp && backend->has_dedicated_memory)
+        return error_set(err, ERROR_CONFIG,
+                         "speculative-config: mtp is for the CPU, and not yet for %s",
+                         backend->name);
     *out = (struct rank_draft){.model = model, .backend = backend};
     if (model_shard_init(model, quantization, 0, 1, &out->shard, err) != 0)
         return -1;
+    if (config->is_mtp)
+        out->states.layout = states_layout(config, backend, served->block_size);
     out->cache.layout = (struct kv_layout){
         .num_layers = out->shard.num_layers,
         .num_kv_heads = out->shard.num_kv_heads,
@@ -97,24 +120,29 @@ static int alloc_arrays(struct rank_draft *draft, struct error *err) {
                                             .num_sample_rows = limits->max_num_seqs};
     draft->outputs = calloc((size_t)limits->max_num_seqs, sizeof(*draft->outputs));
     draft->token_ids = calloc((size_t)limits->max_num_batched_tokens, sizeof(*draft->token_ids));
-    if (draft->outputs != NULL && draft->token_ids != NULL &&
+    draft->next_slots = calloc((size_t)limits->max_num_seqs, sizeof(*draft->next_slots));
+    if (draft->outputs != NULL && draft->token_ids != NULL && draft->next_slots != NULL &&
         batch_arena_init(&draft->arena, &capacity) == 0)
         return 0;
     return error_set(err, ERROR_MEMORY, "no memory for the arrays of the draft model's steps");
 }
 
 int rank_draft_load(struct rank_draft *draft, struct weights_reader *reader,
-                    const struct weights_options *options, struct rank_watch *watch,
-                    struct error *err) {
+                    const struct weights_options *options, const struct weights *target,
+                    struct rank_watch *watch, struct error *err) {
     struct backend *b = draft->backend;
+    struct weights_options own = *options;
+    own.shared = target;
     if (alloc_arrays(draft, err) != 0 ||
-        weights_load(b, draft->model, &draft->shard, reader, options, &draft->weights, err) != 0)
+        weights_load(b, draft->model, &draft->shard, reader, &own, &draft->weights, err) != 0)
         return -1;
     rank_watch_begin(watch);
     int status = b->ops->synchronize(b, err);
     if (status == 0)
         status = llama_create(b, &draft->model->config, &draft->shard, draft->weights, NULL,
                               &draft->limits, &draft->llama, err);
+    if (status == 0 && rank_draft_has_states(draft))
+        llama_set_states(draft->llama, &draft->states.buffer);
     rank_watch_end(watch);
     return status;
 }
@@ -129,31 +157,42 @@ void rank_draft_close(struct rank_draft *draft) {
         return;
     llama_destroy(draft->llama);
     b->ops->host_free(b, &draft->host_pool);
+    b->ops->host_free(b, &draft->states_host_pool);
     b->ops->buffer_free(b, &draft->cache.buffer);
+    b->ops->buffer_free(b, &draft->states.buffer);
     weights_free(b, draft->weights);
     batch_arena_finish(&draft->arena);
     free(draft->outputs);
     free(draft->token_ids);
+    free(draft->next_slots);
     *draft = (struct rank_draft){0};
 }
 
 /* --- A pass --- */
 
-/* Adds `count` tokens from a position on, of the request's sequence. */
+static int32_t slot_of(const struct rank_draft *draft, const int32_t *table, int32_t position) {
+    int32_t block_size = draft->cache.layout.block_size;
+    return table[position / block_size] * block_size + position % block_size;
+}
+
+/* Adds `count` tokens from a position on, of the request's sequence. An MTP layer computes them in
+ * the places before theirs. */
 static void add_tokens(struct rank_draft *draft, const struct batch *batch,
                        const struct draft_request *request, const int32_t *tokens, int32_t begin,
                        int32_t count) {
     struct batch_arena *a = &draft->arena;
     int32_t seq = a->counts->num_seqs++, token = a->counts->num_tokens;
-    int32_t block_size = draft->cache.layout.block_size, end = begin + count;
+    int32_t block_size = draft->cache.layout.block_size, end;
     size_t stride = (size_t)batch->inputs.max_blocks_per_seq;
     const int32_t *table = batch->inputs.block_tables + (size_t)request->seq * stride;
-    CHECK(count > 0 && end <= batch->inputs.context_lens[request->seq]);
+    begin -= rank_draft_has_states(draft) ? 1 : 0;
+    end = begin + count;
+    CHECK(begin >= 0 && count > 0 && end <= batch->inputs.context_lens[request->seq]);
     CHECK(count <= draft->limits.max_num_batched_tokens - token);
     for (int32_t position = begin; position < end; position++, token++) {
         a->token_ids[token] = tokens[position - begin];
         a->positions[token] = position;
-        a->slot_mapping[token] = table[position / block_size] * block_size + position % block_size;
+        a->slot_mapping[token] = slot_of(draft, table, position);
     }
     memcpy(a->block_tables + (size_t)seq * stride, table,
            ((size_t)(end - 1) / (size_t)block_size + 1) * sizeof(*table));
@@ -163,11 +202,16 @@ static void add_tokens(struct rank_draft *draft, const struct batch *batch,
 }
 
 /* Draft `index` of the request follows the token added last. It depends on no other row, and
- * nothing but its token is wanted. */
+ * nothing but its token is wanted, and the state that an MTP layer continues from. */
 static void add_row(struct rank_draft *draft, const struct batch *batch,
                     const struct draft_request *request, int32_t index) {
     struct batch_arena *a = &draft->arena;
     struct sample_row *row = &a->sample_rows[a->counts->num_sample_rows];
+    int32_t seq = a->counts->num_seqs - 1, end = a->context_lens[seq];
+    const int32_t *table = batch->inputs.block_tables +
+                           (size_t)request->seq * (size_t)batch->inputs.max_blocks_per_seq;
+    if (rank_draft_has_states(draft)) /* which leaves the last token's place free */
+        draft->next_slots[a->counts->num_sample_rows] = slot_of(draft, table, end);
     a->logit_rows[a->counts->num_sample_rows++] = a->counts->num_tokens - 1;
     *row = batch->sample_rows[request->first_row + index];
     row->target = SAMPLE_NO_TARGET;
@@ -193,6 +237,8 @@ static int run_pass(struct rank_draft *draft, const struct batch *batch, struct 
     pass.token_biases = batch->token_biases;
     rank_watch_begin(watch);
     llama_forward(draft->llama, &draft->cache, &pass);
+    if (rank_draft_has_states(draft) && pass.num_sample_rows > 0)
+        llama_keep_states(draft->llama, pass.logit_rows, draft->next_slots, pass.num_sample_rows);
     llama_sample(draft->llama, &pass, &result);
     b->ops->step_end(b);
     int status = b->ops->step_wait(b, NULL);

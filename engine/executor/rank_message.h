@@ -42,7 +42,7 @@ struct rank_start {
     char device[32];
     char cpu_isa[32]; /* empty: NULL */
     char model_path[RANK_MAX_PATH];
-    char draft_path[RANK_MAX_PATH]; /* of the draft model; empty: none */
+    char draft_path[RANK_MAX_PATH]; /* of the draft model, with has_mtp the model's; empty: none */
     int32_t turn_slot;              /* -1: there are no turns */
     int32_t log_level;
 };

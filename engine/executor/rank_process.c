@@ -5,6 +5,7 @@
 #include "engine/executor/remote_ranks.h"
 #include "engine/executor/step_turns.h"
 #include "kernels/transport.h"
+#include "models/config/mtp.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -49,7 +50,8 @@ static int open_ranks(struct rank_process *process, struct executor_info *info, 
         return -1;
     if (model_open(start->model_path, &process->model, err) != 0 ||
         (start->draft_path[0] != '\0' &&
-         model_open(start->draft_path, &process->draft_model, err) != 0))
+         model_open(start->draft_path, &process->draft_model, err) != 0) ||
+        (start->config.has_mtp && mtp_select(process->draft_model, err) != 0))
         return -1;
     start->config.draft_model = process->draft_model;
     start->config.turns = process->turns;

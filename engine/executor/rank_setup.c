@@ -497,6 +497,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .at_hand_bytes = kv_budget_of_system(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
         .num_stages = max_int32(first->config.num_stages, 1),
+        .has_mtp = first->config.has_mtp,
         .records_steps = first->records_steps,
         .tuning = first->tuning,
     };

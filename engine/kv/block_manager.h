@@ -117,7 +117,7 @@ void block_manager_trim(struct block_manager *manager, struct block_table *table
  * planned listed. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);
 
-/* Returns of how many of the table's first tokens, `most` at most, the draft model has computed
+/* Returns of how many of the table's first places, `most` at most, the draft model has computed
  * keys and values. Those that fell out of the window count, too. */
 int32_t block_manager_num_drafted(const struct block_manager *manager,
                                   const struct block_table *table, int32_t most);

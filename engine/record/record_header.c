@@ -70,6 +70,7 @@ static const struct field fields[] = {
     OF_CORE(FIELD_BOOL, "prefix_caching", schedule.kv.caching, 0, 1),
     OF_CORE(FIELD_BOOL, "async_scheduling", async_scheduling, 0, 1),
     OF_CORE(FIELD_BOOL, "draft_model", has_draft_model, 0, 1),
+    OF_CORE(FIELD_BOOL, "mtp", schedule.has_mtp, 0, 1),
 };
 
 #define NUM_FIELDS (sizeof(fields) / sizeof(fields[0]))

@@ -66,8 +66,10 @@ struct scheduler_config {
      * prompts alone takes at most the largest of this, ten steps of one token, and
      * SCHEDULER_LEAST_PROMPT_STEP_NS. */
     int64_t max_step_ns;
-    int64_t swap_block_ns;     /* time to move one block to the host, or back */
-    int32_t num_shares;        /* shares whose requests are served in turn; 0 means 1 */
+    int64_t swap_block_ns; /* time to move one block to the host, or back */
+    int32_t num_shares;    /* shares whose requests are served in turn; 0 means 1 */
+    bool has_mtp; /* the draft model computes a token in the place of the one before it, from what
+                     the model has computed there (rank_draft.h) */
     int32_t num_steps_abreast; /* steps that the stages of a pipeline compute at the same time; 0
                                   means 1: one after the other */
 };

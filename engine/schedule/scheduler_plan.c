@@ -377,7 +377,10 @@ static int32_t room_for_inputs(const struct scheduler *scheduler, int32_t begin,
 }
 
 /* Has the draft model propose up to `most` drafts. Before that it computes what it has not computed
- * yet of the sequence; if the step has no room for all of it, only a part, and no draft. */
+ * yet of the sequence; if the step has no room for all of it, only a part, and no draft. An MTP
+ * layer computes all tokens but the first, each one place earlier, and the drafts once more when
+ * they were accepted. It has to compute the last token, so the place before it must not be that of
+ * another sequence too, which may continue in another way. */
 static void grant_model_drafts(struct scheduler *scheduler, struct planned_sequence *entry,
                                int32_t most) {
     struct step_plan *plan = scheduler->plan;
@@ -385,8 +388,11 @@ static void grant_model_drafts(struct scheduler *scheduler, struct planned_seque
     struct block_manager *blocks = &scheduler->blocks;
     if (most == 0 || !scheduler->may_draft || blocks->num_submitted > blocks->num_collected)
         return;
-    int32_t num_tokens = sequence->num_tokens;
-    int32_t begin = block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1);
+    int32_t num_tokens = sequence->num_tokens, shift = scheduler->config.has_mtp ? 1 : 0;
+    if (shift > 0 && block_manager_needs_copy(blocks, &sequence->table, num_tokens - 2))
+        return;
+    int32_t begin =
+        block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1 - shift) + shift;
     sequence->num_missed = num_tokens - begin;
     if (sequence->num_missed > sequence->most_missed)
         return;
@@ -400,8 +406,9 @@ static void grant_model_drafts(struct scheduler *scheduler, struct planned_seque
     entry->draft_begin = begin;
     entry->num_draft_inputs = num_inputs;
     plan->num_draft_inputs += num_inputs;
-    block_manager_add_drafted(blocks, &sequence->table, begin,
-                              begin + num_inputs + max_int32(entry->num_drafts - 1, 0));
+    int32_t num_kept = scheduler->config.has_mtp ? 0 : max_int32(entry->num_drafts - 1, 0);
+    block_manager_add_drafted(blocks, &sequence->table, begin - shift,
+                              begin - shift + num_inputs + num_kept);
 }
 
 static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {

@@ -21,7 +21,14 @@ static void log_model(const struct serve *serve) {
 
 static void log_draft(const struct serve *serve) {
     const struct draft_model *draft = &serve->draft;
-    if (draft->model != NULL)
+    if (draft->config.is_mtp)
+        log_info(
+            "draft      the model's layer %d, which predicts further tokens (MTP)%s; at most %d "
+            "tokens a step",
+            draft->model->config.num_layers - 1,
+            draft->model->config.has_own_head ? ", with its own head" : "",
+            draft->config.num_speculative_tokens);
+    else if (draft->model != NULL)
         log_info("draft      %s: %s, %.4g million parameters, %s; at most %d tokens a step",
                  draft_model_path(draft), draft->model->config.architecture,
                  (double)model_num_parameters(draft->model) / 1e6, model_quantisation(draft->model),

@@ -147,7 +147,9 @@ int command_serve_model_start_verify(struct serve *serve, struct error *err) {
         return 0;
     if (command_verify_start(&serve->verify, serve->model->file, err) != 0)
         return -1;
-    return draft != NULL ? command_verify_start(&serve->draft_verify, draft->file, err) : 0;
+    return draft != NULL && !serve->draft.config.is_mtp
+               ? command_verify_start(&serve->draft_verify, draft->file, err)
+               : 0;
 }
 
 static int await_verify(struct command_verify *verify, const char *name, struct error *err) {
@@ -164,7 +166,7 @@ int command_serve_model_await_verify(struct serve *serve, struct error *err) {
         return 0;
     if (await_verify(&serve->verify, "verify-weights", err) != 0)
         return -1;
-    return serve->draft.model != NULL
+    return serve->draft.model != NULL && !serve->draft.config.is_mtp
                ? await_verify(&serve->draft_verify, "verify-weights of the draft model", err)
                : 0;
 }

@@ -1,6 +1,10 @@
 #include "server/program/draft_model.h"
 
 #include "config/base/numbers.h"
+#include "models/config/mtp.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #define FIELD "speculative-config: model: "
 
@@ -14,11 +18,30 @@ static bool generates(const struct model *model) {
     return model->generates && model->classifier.num_labels == 0;
 }
 
+/* The path is then the model's. */
+static int name_itself(const char *path, struct speculative_config *config, struct error *err) {
+    if (strlen(path) >= sizeof(config->model))
+        return error_set(err, ERROR_CONFIG,
+                         "speculative-config: mtp: the model's path has more than %zu bytes",
+                         sizeof(config->model) - 1);
+    snprintf(config->model, sizeof(config->model), "%s", path);
+    return 0;
+}
+
+static int select_mtp(struct model *model, struct error *err) {
+    struct error why = {0};
+    if (mtp_select(model, &why) == 0)
+        return 0;
+    return error_set(err, why.code, "speculative-config: mtp: %.480s", why.message);
+}
+
 int draft_model_open(const struct options *options, const struct model *target,
                      struct draft_model *out, struct error *err) {
     struct error why = {0};
     *out = (struct draft_model){0};
     if (engine_options_read_speculative(options->speculative_config, &out->config, err) != 0)
+        return -1;
+    if (out->config.is_mtp && name_itself(options->model, &out->config, err) != 0)
         return -1;
     const char *path = draft_model_path(out);
     if (path == NULL)
@@ -31,7 +54,7 @@ int draft_model_open(const struct options *options, const struct model *target,
         return refuse(&why, err);
     if (!generates(out->model))
         return error_set(err, ERROR_CONFIG, FIELD "%.300s does not generate text", path);
-    return 0;
+    return out->config.is_mtp ? select_mtp(out->model, err) : 0;
 }
 
 /* --- The vocabulary --- */
@@ -78,7 +101,7 @@ int draft_model_check(const struct draft_model *draft, const struct tokenizer *t
                       struct error *err) {
     struct tokenizer *tokenizer;
     struct error why = {0};
-    if (draft->model == NULL)
+    if (draft->model == NULL || draft->config.is_mtp)
         return 0;
     if (tokenizer_open(draft->model, &tokenizer, &why) != 0)
         return refuse(&why, err);
@@ -94,6 +117,7 @@ void draft_model_use(const struct draft_model *draft, struct executor_config *co
         return;
     int32_t window = model_window(&draft->model->config);
     config->draft_model = draft->model;
+    config->has_mtp = draft->config.is_mtp;
     /* keys and values are kept as long as one of the two reads them */
     config->limits.window =
         window == 0 || config->limits.window == 0 ? 0 : max_int32(window, config->limits.window);

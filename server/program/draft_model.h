@@ -1,5 +1,6 @@
 /* The draft model of --speculative-config: a second, smaller model that proposes tokens for the
- * first to check. Both must have the same vocabulary, because a draft is a token's number. */
+ * first to check. Both must have the same vocabulary, because a draft is a token's number. With
+ * method "mtp" it is a layer of the first (models/config/mtp.h), from the same files. */
 #ifndef QUIRE_SERVER_PROGRAM_DRAFT_MODEL_H
 #define QUIRE_SERVER_PROGRAM_DRAFT_MODEL_H
 
@@ -10,7 +11,8 @@
 #include "server/program/engine_options.h"
 
 struct draft_model {
-    struct speculative_config config; /* its model is a path, or "": there is none */
+    struct speculative_config config; /* its model is a path, or "": there is none; with is_mtp that
+                                         of the served model */
     struct model *model;              /* NULL: none */
 };
 

@@ -36,6 +36,15 @@ static const struct json_field fields[] = {
     INT32(prompt_lookup_min, NGRAM_MAX_LOOKUP),
 };
 
+/* vLLM has names for it by model, too. */
+static bool is_mtp(const char *method) {
+    static const char *const names[] = {"mtp", "deepseek_mtp", "glm4_moe_mtp"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(method, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* A model alone says the method, as in vLLM. */
 static int check_method(const cJSON *object, const struct config_body *body,
                         struct api_error *err) {
@@ -43,12 +52,14 @@ static int check_method(const cJSON *object, const struct config_body *body,
                          : body->model != NULL ? "draft_model"
                                                : "";
     bool is_model = strcmp(method, "draft_model") == 0, is_ngram = strcmp(method, "ngram") == 0;
-    if (!is_model && !is_ngram)
-        return json_refuse(json_member(object, "method"), "method", "\"ngram\" or \"draft_model\"",
-                           err);
-    if (is_ngram && body->model != NULL)
+    if (!is_model && !is_ngram && !is_mtp(method))
+        return json_refuse(json_member(object, "method"), "method",
+                           "\"ngram\", \"draft_model\" or \"mtp\"", err);
+    if (!is_model && body->model != NULL)
         return json_refuse(json_member(object, "model"), "model",
-                           "left out with \"method\": \"ngram\"", err);
+                           is_ngram ? "left out with \"method\": \"ngram\""
+                                    : "left out with \"method\": \"mtp\"",
+                           err);
     size_t length = body->model != NULL ? strlen(body->model) : 0;
     if (is_model && (length == 0 || length >= SPECULATIVE_MODEL_BYTES))
         return json_refuse(json_member(object, "model"), "model",
@@ -95,6 +106,7 @@ int engine_options_read_speculative(const char *text, struct speculative_config 
     int status = read_body(object, &body, &why);
     if (status == 0 && body.model != NULL)
         snprintf(out->model, sizeof(out->model), "%s", body.model);
+    out->is_mtp = status == 0 && body.method != NULL && is_mtp(body.method);
     cJSON_Delete(object);
     if (status != 0)
         return error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_CONFIG,
@@ -110,7 +122,10 @@ int engine_options_write_speculative(const struct speculative_config *config, ch
     struct byte_buffer out = {0};
     bool has_model = config->model[0] != '\0';
     json_write_begin_object(&out);
-    json_write_text_member(&out, "method", has_model ? "draft_model" : "ngram");
+    json_write_text_member(&out, "method",
+                           config->is_mtp ? "mtp"
+                           : has_model    ? "draft_model"
+                                          : "ngram");
     if (has_model)
         json_write_text_member(&out, "model", config->model);
     json_write_int_member(&out, "num_speculative_tokens", config->num_speculative_tokens);
@@ -170,11 +185,12 @@ static int check_ranks(const struct options *options, const struct speculative_c
                        struct error *err) {
     long long per_stage = options->tensor_parallel_size;
     long long num_stages = options->pipeline_parallel_size;
-    if (speculative->model[0] == '\0' || per_stage * num_stages == 1)
+    if ((speculative->model[0] == '\0' && !speculative->is_mtp) || per_stage * num_stages == 1)
         return 0;
     return error_set(err, ERROR_CONFIG,
-                     "speculative-config: a draft model works with one rank only: %s is %lld, and "
+                     "speculative-config: %s works with one rank only: %s is %lld, and "
                      "must be 1",
+                     speculative->is_mtp ? "mtp" : "a draft model",
                      per_stage > 1 ? "tensor-parallel-size" : "pipeline-parallel-size",
                      per_stage > 1 ? per_stage : num_stages);
 }
@@ -265,6 +281,7 @@ struct engine_config engine_options_read(const struct options *options, const st
                                                                       : 1,
         .core.lora = info->lora,
         .core.has_draft_model = info->memory.draft_bytes > 0,
+        .core.schedule.has_mtp = info->has_mtp,
         .core.model = &model->config,
         .core.num_stages = info->num_stages,
         .core.schedule.kv.caching = options->enable_prefix_caching,

@@ -33,13 +33,15 @@ int engine_options_drafter(const struct options *options, struct drafter **out, 
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct executor_info *info);
 
-/* The contents of --speculative-config, in vLLM's format: {"method": "ngram" or "draft_model",
- * "model": NAME, "num_speculative_tokens": N, "prompt_lookup_max": M, "prompt_lookup_min": m}. */
+/* The contents of --speculative-config, in vLLM's format: {"method": "ngram", "draft_model" or
+ * "mtp", "model": NAME, "num_speculative_tokens": N, "prompt_lookup_max": M, "prompt_lookup_min":
+ * m}. */
 
 #define SPECULATIVE_MODEL_BYTES 1024 /* with its NUL: as long as the option */
 
 struct speculative_config {
-    char model[SPECULATIVE_MODEL_BYTES]; /* the draft model; "": drafts are n-grams only */
+    char model[SPECULATIVE_MODEL_BYTES]; /* the draft model; "": none is named */
+    bool is_mtp;                         /* a layer of the model itself drafts */
     int32_t num_speculative_tokens;      /* maximum per sequence and step; 0: nothing is drafted */
     int32_t prompt_lookup_max;           /* tokens of an n-gram, see engine/draft/ngram_drafter.h */
     int32_t prompt_lookup_min;

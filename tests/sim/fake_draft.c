@@ -5,22 +5,73 @@
 
 #include <string.h>
 
-/* NULL: the table has no block for it. */
-static struct shadow_slot *slot_at(struct fake_executor *fake, const struct step_inputs *in,
-                                   int32_t seq, int32_t position) {
+/* Of one of the memories. NULL: the table has no block for it. */
+static struct shadow_slot *slot_in(struct fake_executor *fake, struct shadow_slot *memory,
+                                   const struct step_inputs *in, int32_t seq, int32_t position) {
     int32_t index = position / fake->block_size;
     if (position < 0 || index >= in->max_blocks_per_seq)
         return NULL;
     int32_t block = in->block_tables[(int64_t)seq * in->max_blocks_per_seq + index];
     return block < 0 || block >= fake->num_blocks
                ? NULL
-               : &fake->drafted[(int64_t)block * fake->block_size + position % fake->block_size];
+               : &memory[(int64_t)block * fake->block_size + position % fake->block_size];
 }
+
+static struct shadow_slot *slot_at(struct fake_executor *fake, const struct step_inputs *in,
+                                   int32_t seq, int32_t position) {
+    return slot_in(fake, fake->drafted, in, seq, position);
+}
+
+/* --- An MTP layer ---
+ * Each slot has the token after its own, and the history that the model had there. That token may
+ * be another sequence's, where a block ends. */
+
+/* The model's history up to a position, which it has computed. */
+static int read_state(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
+                      int32_t position, uint64_t *out) {
+    const struct shadow_slot *slot = slot_in(fake, fake->slots, in, seq, position);
+    if (slot == NULL || slot->position != position)
+        return fake_forward_violate(fake, "the model has no state there", seq, position);
+    *out = slot->history;
+    return 0;
+}
+
+static int read_states_before(struct fake_executor *fake, const struct step_inputs *in,
+                              const struct draft_request *request, uint64_t *out_history) {
+    uint64_t history;
+    for (int32_t p = 0; p < request->begin - 1 && fake->window == 0; p++) {
+        const struct shadow_slot *slot = slot_at(fake, in, request->seq, p);
+        if (slot == NULL || slot->position != p)
+            return fake_forward_violate(fake, "the layer lacks a token", request->seq, p);
+        if (read_state(fake, in, request->seq, p, &history) != 0)
+            return -1;
+        if (slot->history != history)
+            return fake_forward_violate(fake, "it has a state of another history", request->seq, p);
+    }
+    return read_state(fake, in, request->seq, request->begin - 1, out_history);
+}
+
+static int write_behind(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
+                        int32_t position, int32_t token, uint64_t *history) {
+    struct shadow_slot *slot = slot_at(fake, in, seq, position - 1);
+    if (slot == NULL)
+        return fake_forward_violate(fake, "no slot for what is drafted", seq, position);
+    if (slot->position == position - 1 && slot->call == fake->num_calls && slot->token != token)
+        return fake_forward_violate(fake, "two tokens in one slot", seq, position);
+    uint64_t scope = fake->scope_of != NULL ? fake->scope_of(fake->context, fake->running, seq) : 0;
+    *slot = (struct shadow_slot){token, position - 1, *history, scope, fake->num_calls};
+    *history = fake_model_hash(*history, token);
+    return 0;
+}
+
+/* --- Any drafter --- */
 
 /* Reads what comes before the request's inputs. With a window some of it may be gone. */
 static int read_before(struct fake_executor *fake, const struct step_inputs *in,
                        const struct draft_request *request, uint64_t *out_history) {
     *out_history = 0;
+    if (fake->has_mtp)
+        return read_states_before(fake, in, request, out_history);
     for (int32_t p = 0; p < request->begin && fake->window == 0; p++) {
         const struct shadow_slot *slot = slot_at(fake, in, request->seq, p);
         if (slot == NULL || slot->position != p)
@@ -34,6 +85,8 @@ static int read_before(struct fake_executor *fake, const struct step_inputs *in,
 
 static int write_token(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
                        int32_t position, int32_t token, uint64_t *history) {
+    if (fake->has_mtp)
+        return write_behind(fake, in, seq, position, token, history);
     struct shadow_slot *slot = slot_at(fake, in, seq, position);
     if (slot == NULL)
         return fake_forward_violate(fake, "no slot for what is drafted", seq, position);

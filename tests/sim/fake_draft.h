@@ -1,6 +1,8 @@
 /* The draft model of a fake executor. It has a shadow memory of its own, with the same blocks, and
  * knows the fake model's distribution: what it proposes is what will be sampled, but for every
- * third token. Checks that it has computed all that comes before what it is to compute. */
+ * third token. Checks that it has computed all that comes before what it is to compute. With
+ * has_mtp it is a layer of the model, which computes a token where the model has computed the one
+ * before it. */
 #ifndef QUIRE_TESTS_SIM_FAKE_DRAFT_H
 #define QUIRE_TESTS_SIM_FAKE_DRAFT_H
 

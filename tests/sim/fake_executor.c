@@ -244,7 +244,8 @@ void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks)
     alloc_scratch(fake);
 }
 
-void fake_executor_add_draft_model(struct fake_executor *fake) {
+void fake_executor_add_draft_model(struct fake_executor *fake, bool has_mtp) {
+    fake->has_mtp = has_mtp;
     fake->drafted = alloc_slots(fake->num_blocks, fake->block_size);
     fake->drafted_host = alloc_slots(fake->num_host_blocks, fake->block_size);
     fake->token_ids = alloc_zeroed((size_t)fake->max_num_batched_tokens, sizeof(*fake->token_ids));

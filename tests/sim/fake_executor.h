@@ -67,6 +67,7 @@ struct fake_executor {
     struct shadow_slot *slots;                  /* [num_blocks * block_size] */
     struct shadow_slot *host;                   /* [num_host_blocks * block_size] */
     struct shadow_slot *drafted, *drafted_host; /* of the draft model; NULL: none */
+    bool has_mtp;                               /* which is a layer of the model */
     int32_t *token_ids;                         /* of a batch whose drafts are filled in */
     struct block_writer *writers;               /* [num_blocks] */
     int32_t *last_from; /* scratch, [larger pool]: last list with the block as a source */
@@ -109,7 +110,7 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
 /* Blocks to swap to; none before. At most once. */
 void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks);
 /* A draft model, which is called after fake_executor_add_host. */
-void fake_executor_add_draft_model(struct fake_executor *fake);
+void fake_executor_add_draft_model(struct fake_executor *fake, bool has_mtp);
 /* As when it sleeps: the slots hold nothing. */
 void fake_executor_drop_adapters(struct fake_executor *fake);
 void fake_executor_finish(struct fake_executor *fake);

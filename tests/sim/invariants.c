@@ -269,7 +269,9 @@ static void check_content(struct simulation *sim, const struct sequence *s) {
     }
 }
 
-/* The same of what the draft model has computed, once nothing is in flight. */
+/* The same of what the draft model has computed, once nothing is in flight. An MTP layer has a
+ * token in the place of the one before it; at the end of a block, which others share, it may be
+ * theirs. */
 static void check_drafted(struct simulation *sim, const struct sequence *s) {
     const struct block_table *table = &s->table;
     const struct simulated_request *request = s->group->request->user;
@@ -281,7 +283,9 @@ static void check_drafted(struct simulation *sim, const struct sequence *s) {
         const struct shadow_slot *slot =
             &sim->executor.drafted[table->blocks[p / size] * size + p % size];
         EXPECT(sim, slot->position == p, p);
-        EXPECT(sim, slot->token == sequence_token(s, p), p);
+        int32_t next = sim->executor.has_mtp ? p + 1 : p;
+        bool is_known = next == p || (next % size > 0 && next < s->num_tokens);
+        EXPECT(sim, !is_known || slot->token == sequence_token(s, next), p);
         EXPECT(sim, slot->scope == request->scope, p);
     }
 }

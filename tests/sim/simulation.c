@@ -469,7 +469,8 @@ static void begin_drafter(struct simulation *sim) {
     sim->limits.num_speculative_tokens = random_range(&random, 1, MAX_SPECULATIVE_TOKENS);
     if (sim->variant.drafts == DRAFTS_MODEL) {
         sim->config.has_draft_model = true;
-        fake_executor_add_draft_model(&sim->executor);
+        sim->config.schedule.has_mtp = random_once_in(&random, 2);
+        fake_executor_add_draft_model(&sim->executor, sim->config.schedule.has_mtp);
     }
     if (sim->variant.drafts == DRAFTS_NGRAM || sim->variant.drafts == DRAFTS_MODEL) {
         int32_t most = random_range(&random, 1, 4);

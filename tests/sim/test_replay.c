@@ -137,7 +137,7 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
                        header.limits.max_num_batched_tokens);
     fake_executor_add_host(&second->fake, header.limits.num_host_blocks);
     if (sim->config.has_draft_model)
-        fake_executor_add_draft_model(&second->fake);
+        fake_executor_add_draft_model(&second->fake, sim->config.schedule.has_mtp);
     second->fake.max_num_seqs = header.limits.max_num_seqs;
     second->fake.window = header.limits.window;
     second->base.ops = &ops;

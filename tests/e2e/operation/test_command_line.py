@@ -162,7 +162,7 @@ def test_bad_speculative_config(environment):
         variables = {"QUIRE_SPECULATIVE_CONFIG": value} if environment else {}
         assert_refused(run("serve", "--model", MODEL, *arguments, environment=variables), "speculative-config", *pieces)
 
-    refuse(SPECULATIVE % ("eagle", 5), "method", '"ngram" or "draft_model"', '"eagle"')
+    refuse(SPECULATIVE % ("eagle", 5), "method", '"ngram", "draft_model" or "mtp"', '"eagle"')
     refuse(SPECULATIVE % ("draft_model", 5), "model must be the draft model", "missing")
     refuse('{"method": "ngram", "model": "small.gguf", "num_speculative_tokens": 5}', "model must be left out", "small.gguf")
     refuse('{"model": "small.gguf", "num_speculative_tokens": 5, "draft_tensor_parallel_size": 1}', "draft_tensor_parallel_size")

@@ -455,6 +455,35 @@ static void test_a_draft_model_catches_up(void **state) {
     stop(&f);
 }
 
+/* An MTP layer computes all tokens but the first, each in the place of the one before it, and what
+ * it has drafted once more. */
+static void test_an_mtp_layer_computes_drafts_again(void **state) {
+    struct fixture f;
+    start(&f, 4, 40, 100);
+    f.scheduler.config.has_mtp = true;
+    struct sequence *s = add(&f, 0, 25);
+    step(&f); /* the prompt, and a first token */
+    s->wants_model_drafts = true;
+    s->num_wanted_drafts = 2;
+    s->most_missed = 100;
+    const struct step_plan *plan = step(&f); /* of 26 tokens */
+    assert_int_equal(plan->entries[0].draft_begin, 1);
+    assert_int_equal(plan->entries[0].num_draft_inputs, 25);
+    assert_int_equal(plan->entries[0].num_drafts, 2);
+    assert_int_equal(block_manager_num_drafted(&f.scheduler.blocks, &s->table, 100), 25);
+    plan = step(&f); /* neither draft was accepted */
+    assert_int_equal(plan->entries[0].draft_begin, 26);
+    assert_int_equal(plan->entries[0].num_draft_inputs, 1);
+    assert_int_equal(plan->entries[0].num_drafts, 2);
+    s->num_wanted_drafts = 0;
+    assert_int_equal(step(&f)->num_draft_inputs, 0);
+    s->num_wanted_drafts = 2;
+    plan = step(&f); /* one without drafts was in between */
+    assert_int_equal(plan->entries[0].draft_begin, 27);
+    assert_int_equal(plan->entries[0].num_draft_inputs, 2);
+    stop(&f);
+}
+
 static void test_a_draft_model_waits_for_prompts_and_steps(void **state) {
     struct fixture f;
     start(&f, 4, 20, 100);
@@ -617,6 +646,7 @@ int main(void) {
         cmocka_unit_test(test_no_drafts_behind_a_token_in_flight),
         cmocka_unit_test(test_drafts_take_what_is_left),
         cmocka_unit_test(test_a_draft_model_catches_up),
+        cmocka_unit_test(test_an_mtp_layer_computes_drafts_again),
         cmocka_unit_test(test_a_draft_model_waits_for_prompts_and_steps),
         cmocka_unit_test(test_a_step_beside_decoding_keeps_its_time),
         cmocka_unit_test(test_decoding_that_waits_for_a_step_counts),

@@ -65,11 +65,31 @@ static void a_draft_model_is_read(void **state) {
                 16, 8, 2);
 }
 
+/* By any of vLLM's names. */
+static void a_layer_of_the_model_is_read(void **state) {
+    static const char *const names[] = {"mtp", "deepseek_mtp", "glm4_moe_mtp"};
+    struct speculative_config config;
+    struct error err = {0};
+    char text[128];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(text, sizeof(text), "{\"method\": \"%s\", \"num_speculative_tokens\": 2}",
+                 names[i]);
+        assert_int_equal(engine_options_read_speculative(text, &config, &err), 0);
+        assert_true(config.is_mtp);
+        assert_string_equal(config.model, "");
+        assert_read(text, 2, 5, 5);
+    }
+    assert_int_equal(
+        engine_options_read_speculative(NGRAM("\"num_speculative_tokens\": 3"), &config, &err), 0);
+    assert_false(config.is_mtp);
+}
+
 /* As --record keeps it, with the path in place of the hub's name. */
 static void what_is_written_is_read_again(void **state) {
     static const char *const texts[] = {
         NGRAM("\"num_speculative_tokens\": 3, \"prompt_lookup_max\": 4"),
-        DRAFT("\"model\": \"a \\\"b\\\".gguf\", \"num_speculative_tokens\": 16")};
+        DRAFT("\"model\": \"a \\\"b\\\".gguf\", \"num_speculative_tokens\": 16"),
+        "{\"method\": \"mtp\", \"num_speculative_tokens\": 2}"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct speculative_config config, again;
         struct error err = {0};
@@ -117,13 +137,15 @@ static void mistakes_name_field_value_and_range(void **state) {
 }
 
 static void other_methods_and_keys_are_refused(void **state) {
-    assert_refused("{\"num_speculative_tokens\": 5}",
-                   "speculative-config: method must be \"ngram\" or \"draft_model\", not missing");
+    assert_refused(
+        "{\"num_speculative_tokens\": 5}",
+        "speculative-config: method must be \"ngram\", \"draft_model\" or \"mtp\", not missing");
     assert_refused(
         "{\"method\": \"eagle\", \"num_speculative_tokens\": 5}",
-        "speculative-config: method must be \"ngram\" or \"draft_model\", not \"eagle\"");
-    assert_refused("{\"method\": \"mtp\", \"model\": \"a\", \"num_speculative_tokens\": 5}",
-                   "speculative-config: method must be \"ngram\" or \"draft_model\", not \"mtp\"");
+        "speculative-config: method must be \"ngram\", \"draft_model\" or \"mtp\", not \"eagle\"");
+    assert_refused(
+        "{\"method\": \"mtp\", \"model\": \"a\", \"num_speculative_tokens\": 5}",
+        "speculative-config: model must be left out with \"method\": \"mtp\", not \"a\"");
     assert_refused("{\"method\": 1, \"num_speculative_tokens\": 5}",
                    "speculative-config: method must be a string, not 1");
     assert_refused(DRAFT("\"model\": \"a\", \"draft_tensor_parallel_size\": 1"),
@@ -178,6 +200,7 @@ int main(void) {
         cmocka_unit_test(what_is_given_is_read),
         cmocka_unit_test(lookups_default_as_in_vllm),
         cmocka_unit_test(a_draft_model_is_read),
+        cmocka_unit_test(a_layer_of_the_model_is_read),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(a_draft_model_is_named_or_left_out),
         cmocka_unit_test(mistakes_name_field_value_and_range),
