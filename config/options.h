@@ -178,6 +178,10 @@ struct option_value {
  * Secret are the options marked OPTION_SECRET, and URLs with a user or a password. */
 bool options_get(const struct options *options, size_t index, struct option_value *out);
 
+/* Returns whether the option with this index concerns a model or its engine, and may be set for one
+ * of several. */
+bool options_are_per_model(size_t index);
+
 /* Frees what options_load allocated; accepts a zeroed struct. */
 void options_finish(struct options *options);
 

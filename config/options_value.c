@@ -439,6 +439,12 @@ static void get_value(const struct option_spec *spec, const void *field, struct 
     }
 }
 
+bool options_are_per_model(size_t index) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    return index < count && (table[index].flags & OPTION_PER_MODEL) != 0;
+}
+
 bool options_get(const struct options *options, size_t index, struct option_value *out) {
     size_t count;
     const struct option_spec *table = options_table(&count);

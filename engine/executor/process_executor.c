@@ -296,7 +296,9 @@ static int await_ready(struct process_executor *executor, struct executor_info *
     const struct weights_progress *progress = &executor->config.executor.progress;
     bool is_first = info == &executor->info; /* progress is shown only for the first */
     struct rank_message message;
-    while (receive(executor, &executor->base.stops_restarting, &message) == 0) {
+    const atomic_bool *gives_up =
+        is_first ? executor->config.gives_up : &executor->base.stops_restarting;
+    while (receive(executor, gives_up, &message) == 0) {
         struct error wrong;
         if (message.kind == RANK_READY) {
             if (rank_message_check_ready(&message.info, &executor->start.config, &wrong) == 0) {

@@ -16,6 +16,7 @@
 
 #include "engine/executor/executor.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -24,6 +25,8 @@ struct process_executor_config {
     const char *const *argv; /* its arguments, ending with NULL; they lead to rank_process_run */
     const char *model_path;  /* of the model, for the rank process to open */
     const char *draft_path;  /* of the draft model, likewise; NULL: none */
+    const atomic_bool
+        *gives_up; /* once another thread sets it, the first start fails; may be NULL */
     struct executor_config executor; /* its draft_model and turns are not read */
     /* In which the process computes its steps if it computes on the CPU (step_turns.h): shared with
      * other executors' processes on the same cores. NULL: it does not wait for others. */

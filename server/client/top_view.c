@@ -135,25 +135,31 @@ double metrics_sample_quantile(const struct metrics_sample_histogram *histogram,
     return count > 0 ? low + (histogram->bounds[i] - low) * (rank - below) / count : low;
 }
 
+/* Returns false if the sample has no such label. */
+static bool copy_label(const struct sample *sample, const char *label, char *out, int capacity) {
+    const char *value = find_label(sample, label);
+    if (value == NULL)
+        return false;
+    size_t length = strcspn(value, "\"\n");
+    length = length < (size_t)capacity ? length : (size_t)capacity - 1;
+    memcpy(out, value, length);
+    out[length] = '\0';
+    return true;
+}
+
 bool metrics_sample_next(const char **at, const char *name, const char *label, char *out,
                          int capacity) {
     struct sample sample;
-    while (find_sample(at, name, &sample)) {
-        const char *value = find_label(&sample, label);
-        if (value == NULL)
-            continue;
-        size_t length = strcspn(value, "\"\n");
-        length = length < (size_t)capacity ? length : (size_t)capacity - 1;
-        memcpy(out, value, length);
-        out[length] = '\0';
-        return true;
-    }
+    while (find_sample(at, name, &sample))
+        if (copy_label(&sample, label, out, capacity))
+            return true;
     return false;
 }
 
 /* --- The view --- */
 
 #define NAME_CHARS 65
+#define MODEL_NAME_CHARS 256
 #define MAX_KEYS 50 /* that are shown */
 
 /* Two answers, and the time between them. */
@@ -193,11 +199,33 @@ static void write_name(struct byte_buffer *out, const char *name) {
     }
 }
 
-static void write_head(const struct view *v) {
-    char name[256] = "?";
+/* Writes the name as a cell of a table. */
+static void write_cell(struct byte_buffer *out, const char *name, size_t width) {
+    size_t before = out->length;
+    write_name(out, name);
+    size_t written = out->length - before;
+    byte_buffer_printf(out, "%*s", written < width ? (int)(width - written) : 1, "");
+}
+
+/* Returns how many models there are; 0: the server has one, which stays. */
+static int count_models(const struct view *v) {
+    char name[MODEL_NAME_CHARS];
     const char *at = v->now;
+    int count = 0;
+    while (metrics_sample_next(&at, "models_loads_total", "model_name", name, sizeof(name)))
+        count++;
+    return count;
+}
+
+static void write_head(const struct view *v) {
+    char name[MODEL_NAME_CHARS] = "?";
+    const char *at = v->now;
+    int num_models = count_models(v);
     metrics_sample_next(&at, "num_requests_running", "model_name", name, sizeof(name));
-    write_name(v->out, name);
+    if (num_models > 0)
+        byte_buffer_printf(v->out, "%d model%s", num_models, num_models > 1 ? "s" : "");
+    else
+        write_name(v->out, name);
     byte_buffer_printf(v->out, ", up %.0f s, %.0f MiB resident\n\n", uptime(v),
                        value_of(v, "memory_resident_bytes") / 1048576);
 }
@@ -205,7 +233,8 @@ static void write_head(const struct view *v) {
 static void write_state(const struct view *v) {
     double total = value_of(v, "kv_blocks_total"), used = value_of(v, "kv_blocks_used");
     byte_buffer_printf(v->out, "sequences   %.0f running, %.0f waiting, %.0f swapped\n",
-                       value_of(v, "num_requests_running"), value_of(v, "num_requests_waiting"),
+                       value_of(v, "num_requests_running"),
+                       value_of(v, "num_requests_waiting") + value_of(v, "model_requests_waiting"),
                        value_of(v, "num_requests_swapped"));
     byte_buffer_printf(v->out, "KV blocks   %.0f used of %.0f (%.1f %%), %.0f cached\n", used,
                        total, total > 0 ? 100 * used / total : 0, value_of(v, "kv_blocks_cached"));
@@ -257,6 +286,45 @@ static void write_latencies(const struct view *v) {
     write_latency(v, "whole request", "e2e_request_latency_seconds");
 }
 
+/* Writes the state that the sample 1 of the model is for. */
+static void write_model_state(const struct view *v, const char *name) {
+    struct sample sample;
+    const char *at = v->now;
+    char state[16] = "?", model[MODEL_NAME_CHARS] = "";
+    while (find_sample(&at, "model_state", &sample))
+        if (sample.value == 1 && copy_label(&sample, "model_name", model, sizeof(model)) &&
+            strcmp(model, name) == 0)
+            copy_label(&sample, "state", state, sizeof(state));
+    write_cell(v->out, state, 10);
+}
+
+static void write_model(const struct view *v, const char *name) {
+    char label[MODEL_NAME_CHARS + 16];
+    snprintf(label, sizeof(label), "model_name=\"%s\"", name);
+    double total = metrics_sample_sum(v->now, "kv_blocks_total", label);
+    double used = metrics_sample_sum(v->now, "kv_blocks_used", label);
+    write_cell(v->out, name, 32);
+    write_model_state(v, name);
+    byte_buffer_printf(v->out, "%9.0f%9.0f%12.1f%12.1f%9.1f\n",
+                       metrics_sample_sum(v->now, "num_requests_running", label),
+                       metrics_sample_sum(v->now, "num_requests_waiting", label) +
+                           metrics_sample_sum(v->now, "model_requests_waiting", label),
+                       rate_of(v, "generation_tokens_total", label),
+                       rate_of(v, "prompt_tokens_total", label),
+                       total > 0 ? 100 * used / total : 0);
+}
+
+static void write_models(const struct view *v) {
+    char name[MODEL_NAME_CHARS];
+    const char *at = v->now;
+    if (count_models(v) == 0)
+        return;
+    byte_buffer_printf(v->out, "\n%-32s%-10s%9s%9s%12s%12s%9s\n", "model", "state", "running",
+                       "waiting", "out tok/s", "in tok/s", "KV %");
+    while (metrics_sample_next(&at, "models_loads_total", "model_name", name, sizeof(name)))
+        write_model(v, name);
+}
+
 static void write_keys(const struct view *v) {
     char name[NAME_CHARS], label[NAME_CHARS + 8];
     const char *at = v->now;
@@ -267,10 +335,7 @@ static void write_keys(const struct view *v) {
             byte_buffer_printf(v->out, "\n%-24s%9s%12s%12s%12s\n", "key", "running", "out tok/s",
                                "in tok/s", "requests/s");
         snprintf(label, sizeof(label), "key=\"%s\"", name);
-        size_t before = v->out->length;
-        write_name(v->out, name);
-        size_t written = v->out->length - before;
-        byte_buffer_printf(v->out, "%*s", written < 24 ? (int)(24 - written) : 1, "");
+        write_cell(v->out, name, 24);
         byte_buffer_printf(v->out, "%9.0f%12.1f%12.1f%12.1f\n",
                            metrics_sample_sum(v->now, "api_key_requests_running", label),
                            rate_of(v, "api_key_generation_tokens_total", label),
@@ -288,5 +353,6 @@ void top_view_write(const char *metrics, const char *earlier, double seconds,
     write_state(&v);
     write_rates(&v);
     write_latencies(&v);
+    write_models(&v);
     write_keys(&v);
 }

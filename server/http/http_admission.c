@@ -158,11 +158,13 @@ int http_admission_check(struct connection *connection) {
         return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
                              "the server is being drained");
     }
-    if (exchange->route->parse != NULL && engine_is_put_to_sleep(server->engine)) {
+    const struct http_models *models = &server->models;
+    if (exchange->route->parse != NULL && !http_models_are_managed(models) &&
+        engine_is_put_to_sleep(models->items[0]->parts.engine)) {
         server->stats.rejected++;
         return http_admission_refuse_asleep(&exchange->error);
     }
-    if (!key_models_any(exchange->key, server->context))
+    if (!http_models_any(models, exchange->key))
         return api_error_set(&exchange->error, 404, "invalid_request_error", "model_not_found",
                              "model", "this API key may use none of the models here");
     if (check_exchanges(connection) == 0 && check_key_limits(connection) == 0 &&
@@ -188,9 +190,12 @@ static int32_t share_of(const struct connection *connection) {
 }
 
 int64_t http_admission_num_waiting(const struct connection *connection) {
-    const struct http_server *server = connection->server;
-    int64_t num_free = engine_limits(server->engine)->max_num_seqs - server->monitor.num_running;
-    int64_t num_queued = engine_num_queued(server->engine, share_of(connection));
+    const struct http_model *model = http_model_of(connection);
+    struct engine *engine = model->parts.engine;
+    if (engine == NULL)
+        return 0;
+    int64_t num_free = engine_limits(engine)->max_num_seqs - model->monitor.num_running;
+    int64_t num_queued = engine_num_queued(engine, share_of(connection));
     return max_int64(num_queued - max_int64(num_free, 0), 0);
 }
 
@@ -203,12 +208,15 @@ static void observe_queue(struct connection *connection, int64_t num_ended) {
 int64_t http_admission_wait_ms(const struct connection *connection) {
     const struct http_server *server = connection->server;
     const struct http_owner *owner = connection->exchange.owner;
+    const struct http_model *model = http_model_of(connection);
+    struct engine *engine = model->parts.engine;
     int64_t wait_ms = -1;
-    if (owner != NULL && !server->config.trusts_priority)
-        wait_ms = queue_pace_wait_ms(
-            &owner->pace, engine_num_queued(server->engine, share_of(connection)), clock_now_ms());
+    if (owner != NULL && engine != NULL && !server->config.trusts_priority)
+        wait_ms = queue_pace_wait_ms(&owner->pace, engine_num_queued(engine, share_of(connection)),
+                                     clock_now_ms());
     if (wait_ms < 0)
-        return engine_monitor_wait_ms(&server->monitor);
+        wait_ms = engine_monitor_wait_ms(&model->monitor);
+    wait_ms += http_models_wait_ms(&server->models, model);
     return wait_ms < ENGINE_MIN_WAIT_MS   ? ENGINE_MIN_WAIT_MS
            : wait_ms > ENGINE_MAX_WAIT_MS ? ENGINE_MAX_WAIT_MS
                                           : wait_ms;
@@ -244,7 +252,7 @@ void http_admission_end(struct connection *connection) {
 /* Whether the request asks for as many tokens as there is room for: max_tokens was left out, or
  * might as well have been. */
 static bool is_open(const struct connection *connection, const struct request *request) {
-    int32_t most = engine_limits(connection->server->engine)->max_model_len;
+    int32_t most = engine_limits(connection->exchange.model->parts.engine)->max_model_len;
     return request->params.max_tokens > 0 &&
            request->params.max_tokens >= most - request->num_prompt_tokens;
 }
@@ -416,7 +424,7 @@ static int check_queue(struct connection *connection) {
 int http_admission_check_wait(struct connection *connection) {
     int64_t end_ns = deadline_ns(connection), count = num_ahead(connection);
     int64_t wait_ms = /* at least */
-        count > 0 ? engine_monitor_time_ms(&connection->server->monitor, count) : 0;
+        count > 0 ? engine_monitor_time_ms(&connection->exchange.model->monitor, count) : 0;
     int64_t left_ms = max_int64(end_ns - clock_now_ns(), 0) / CLOCK_NS_PER_MS;
     if (end_ns == 0 || wait_ms <= left_ms)
         return check_queue(connection);

@@ -103,6 +103,7 @@ int http_background_begin(struct connection *connection) {
     /* What is left is the exchange of an answer that is here. */
     exchange->call = NULL;
     exchange->is_pending = false;
+    exchange->is_let_in = false;
     exchange->held_bytes = 0;
     exchange->num_requests = 0;
     exchange->num_generated = 0;
@@ -133,6 +134,7 @@ static void end(struct connection *background) {
     api_call_destroy(exchange->call);
     exchange->call = NULL;
     http_admission_end(background);
+    http_models_leave(background->server, exchange->model);
     unlink_background(background);
     background->is_ended = true;
     feed_followers(background);
@@ -163,7 +165,7 @@ void http_background_cancel(struct connection *background, struct byte_buffer *o
     for (int i = 0; i < api_call_num_requests(exchange->call); i++) {
         struct request *request = api_call_request(exchange->call, i);
         request->user = NULL;
-        engine_cancel(background->server->engine, request);
+        engine_cancel(exchange->model->parts.engine, request);
     }
     if (api_call_is_stream(exchange->call)) {
         api_call_cancel(exchange->call, &exchange->out);

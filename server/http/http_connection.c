@@ -115,7 +115,7 @@ void http_connection_log(struct connection *connection) {
 static void log_error_of(struct http_server *server, const struct access_record *record,
                          const struct api_error *error) {
     char line[TRAFFIC_LOG_LINE_BYTES];
-    if (traffic_log_refused(&server->traffic, record, error, clock_now_ms(), line))
+    if (traffic_log_refused(&server->refusals, record, error, clock_now_ms(), line))
         log_info("%s", line);
 }
 
@@ -209,23 +209,23 @@ void http_connection_cancel(struct connection *connection) {
         struct request *request = api_call_request(call, i);
         request->user = NULL;
         if (!has_finished)
-            engine_cancel(connection->server->engine, request);
+            engine_cancel(connection->exchange.model->parts.engine, request);
     }
 }
 
-static void cancel_calls(struct http_server *server, struct connection *first) {
+static void cancel_calls(struct connection *first) {
     for (struct connection *c = first; c; c = c->next) {
         struct api_call *call = c->exchange.call;
         if (!call || api_call_is_done(call))
             continue;
         for (int i = 0; i < api_call_num_requests(call); i++)
-            engine_cancel(server->engine, api_call_request(call, i));
+            engine_cancel(c->exchange.model->parts.engine, api_call_request(call, i));
     }
 }
 
 void http_connection_cancel_all(struct http_server *server) {
-    cancel_calls(server, server->connections);
-    cancel_calls(server, server->background);
+    cancel_calls(server->connections);
+    cancel_calls(server->background);
 }
 
 void http_connection_free_background(struct connection *background) {
@@ -292,6 +292,8 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     abandon(connection);
     if (exchange->is_pending)
         http_admission_end(connection);
+    if (exchange->is_let_in)
+        http_models_leave(server, exchange->model);
     server->num_awaiting -= exchange->awaits_rest;
     server->num_deferred -= exchange->is_deferred;
     http_connection_release_memory(connection);

@@ -5,6 +5,7 @@
 #include "config/json/json_write.h"
 #include "server/api/admin/admin_endpoint.h"
 #include "server/http/http_connection.h"
+#include "server/http/http_model_routes.h"
 #include "server/http/http_server.h"
 
 #include <stdlib.h>
@@ -44,6 +45,8 @@ static int take_value(const struct query *query, struct argument *argument, cons
 static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name,
                                      const char *value) {
     const struct query *query = context;
+    if (strcmp(name, "model") == 0) /* http_model_routes_find_loaded */
+        return MHD_YES;
     for (size_t i = 0; i < query->count; i++)
         if (strcmp(name, query->arguments[i].name) == 0)
             return take_value(query, &query->arguments[i], value) == 0 ? MHD_YES : MHD_NO;
@@ -118,13 +121,28 @@ static void settle(struct connection *connection, const struct engine_rest_view 
 void http_control_update(struct http_server *server) {
     if (server->num_awaiting == 0)
         return;
-    const struct engine_rest_view now = engine_get_rest(server->engine);
+    const struct engine_rest_view now = engine_get_rest(server->models.items[0]->parts.engine);
     for (struct connection *c = server->connections; c != NULL; c = c->next)
         if (c->exchange.awaits_rest && c->exchange.state == EXCHANGE_WAITING)
             settle(c, &now);
 }
 
 /* --- Routes --- */
+
+static void flush_all(struct http_server *server) {
+    for (int i = 0; i < server->models.count; i++)
+        if (http_model_is_loaded(server->models.items[i]))
+            engine_flush_cache(server->models.items[i]->parts.engine);
+    log_info("admin: prefix cache flushed");
+}
+
+/* Several models sleep and wake as memory and requests have it. */
+static int check_alone(struct connection *connection) {
+    if (!http_models_are_managed(&connection->server->models))
+        return 0;
+    return bad_request(&connection->exchange.error, "unsupported_value", NULL,
+                       "this server has several models: POST /models/unload and /models/load");
+}
 
 static const char *const off[] = {"false", "False", "0", NULL};
 
@@ -135,7 +153,7 @@ int http_control_reset_cache(struct connection *connection) {
     };
     if (read_query(connection, arguments, 2) != 0)
         return -1;
-    http_control_flush(connection->server);
+    flush_all(connection->server);
     write_flag("success", true, &connection->exchange.out);
     return 0;
 }
@@ -147,14 +165,15 @@ int http_control_sleep(struct connection *connection) {
         {"mode", modes, "wait or abort", 0},
     };
     struct http_server *server = connection->server;
-    if (read_query(connection, arguments, 2) != 0)
+    struct engine *engine = server->models.items[0]->parts.engine;
+    if (read_query(connection, arguments, 2) != 0 || check_alone(connection) != 0)
         return -1;
     bool discards_weights = (arguments[0].given & 2) != 0;
-    if (!engine_can_sleep(server->engine))
+    if (!engine_can_sleep(engine))
         return bad_request(&connection->exchange.error, "unsupported_value", NULL,
                            "ranks that mpirun has started cannot sleep");
     struct engine_rest_view now;
-    if (!engine_sleep(server->engine, discards_weights, &now))
+    if (!engine_sleep(engine, discards_weights, &now))
         return refuse_state(connection, now.rest == ENGINE_WAKING
                                             ? "the server is waking up"
                                             : "the server sleeps at level 2; wake it up first");
@@ -174,10 +193,11 @@ int http_control_wake(struct connection *connection) {
     static const char *const tags[] = {"weights", "kv_cache", NULL};
     struct argument arguments[] = {{"tags", tags, "weights or kv_cache", 0}};
     struct http_server *server = connection->server;
+    struct engine *engine = server->models.items[0]->parts.engine;
     const unsigned all = 3;
-    if (read_query(connection, arguments, 1) != 0)
+    if (read_query(connection, arguments, 1) != 0 || check_alone(connection) != 0)
         return -1;
-    struct engine_rest_view now = engine_get_rest(server->engine);
+    struct engine_rest_view now = engine_get_rest(engine);
     server->woken_tags |= arguments[0].given != 0 ? arguments[0].given : all;
     bool is_part = server->woken_tags != all && now.rest != ENGINE_AWAKE;
     if (is_part) {
@@ -185,7 +205,7 @@ int http_control_wake(struct connection *connection) {
         return 0;
     }
     server->woken_tags = 0;
-    engine_wake(server->engine, &now);
+    engine_wake(engine, &now);
     if (now.rest == ENGINE_AWAKE) {
         write_flag("is_sleeping", false, &connection->exchange.out);
         return 0;
@@ -195,9 +215,11 @@ int http_control_wake(struct connection *connection) {
 }
 
 int http_control_is_sleeping(struct connection *connection) {
-    enum engine_rest rest = engine_get_rest(connection->server->engine).rest;
-    if (read_query(connection, NULL, 0) != 0)
+    const struct http_model *model;
+    if (read_query(connection, NULL, 0) != 0 ||
+        (model = http_model_routes_find_loaded(connection)) == NULL)
         return -1;
+    enum engine_rest rest = engine_get_rest(model->parts.engine).rest;
     write_flag("is_sleeping", rest == ENGINE_ASLEEP || rest == ENGINE_WAKING,
                &connection->exchange.out);
     return 0;
@@ -206,19 +228,15 @@ int http_control_is_sleeping(struct connection *connection) {
 int http_control_server_info(struct connection *connection) {
     static const char *const formats[] = {"json", NULL};
     struct argument arguments[] = {{"config_format", formats, "json", 0}};
-    const struct http_server_config *config = &connection->server->config;
-    if (read_query(connection, arguments, 1) != 0)
+    const struct http_model *model;
+    if (read_query(connection, arguments, 1) != 0 ||
+        (model = http_model_routes_find_loaded(connection)) == NULL)
         return -1;
-    config->write_info(config->info_context, &connection->exchange.out);
+    model->parts.write_info(model->parts.info_context, &connection->exchange.out);
     return 0;
 }
 
 /* --- Actions --- */
-
-void http_control_flush(struct http_server *server) {
-    engine_flush_cache(server->engine);
-    log_info("admin: prefix cache flushed");
-}
 
 const char *http_control_rest_name(enum engine_rest rest) {
     static const char *const names[] = {
@@ -262,7 +280,7 @@ static int resume(struct http_server *server, const struct byte_buffer *body,
 
 static int flush_cache(struct http_server *server, const struct byte_buffer *body,
                        struct api_error *err) {
-    http_control_flush(server);
+    flush_all(server);
     return 0;
 }
 
@@ -298,7 +316,9 @@ static const struct admin_route *find_route(const char *path) {
 }
 
 static const char *state_name(const struct http_server *server, const struct engine_stats *stats) {
-    if (server->has_failed || engine_has_failed(server->engine))
+    bool is_managed = http_models_are_managed(&server->models);
+    if (server->has_failed ||
+        (!is_managed && engine_has_failed(server->models.items[0]->parts.engine)))
         return "failed";
     if (server->is_stopping)
         return "stopping";
@@ -310,8 +330,10 @@ static const char *state_name(const struct http_server *server, const struct eng
 }
 
 static void write_status(const struct http_server *server, struct byte_buffer *out) {
-    struct engine_stats stats;
-    engine_get_stats(server->engine, &stats);
+    const struct http_model *model = http_model_routes_any_loaded(server);
+    struct engine_stats stats = {0};
+    if (model != NULL)
+        engine_get_stats(model->parts.engine, &stats);
     const struct admin_status status = {
         .state = state_name(server, &stats),
         .uptime_s = (clock_now_ms() - server->start_ms) / 1000,

@@ -25,7 +25,6 @@ void http_control_update(struct http_server *server);
 
 /* --- The actions, and the name of the resulting state --- */
 
-void http_control_flush(struct http_server *server);
 /* Returns NULL while the engine is awake, otherwise "asleep" and the like. */
 const char *http_control_rest_name(enum engine_rest rest);
 

@@ -8,6 +8,7 @@
 #include "server/http/http_dispatch.h"
 
 #include "config/base/clock.h"
+#include "config/json/json_parse.h"
 #include "server/api/fields/request_limits.h"
 #include "server/http/http_admission.h"
 #include "server/http/http_background.h"
@@ -16,17 +17,40 @@
 #include "server/http/http_routes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* --- Prep workers --- */
 
 #define SHORT_BODY_BYTES (64 * 1024)  /* read and tokenised in some milliseconds */
 #define BULK_BODY_BYTES (1024 * 1024) /* in some tenths of a second */
 
+/* Reads the model that the body names, if it names one. */
+static int read_model_name(struct http_task *task) {
+    const char *member = task->route->model_member;
+    cJSON *json = json_parse(task->body.data, task->body.length, &task->error);
+    if (json == NULL)
+        return -1;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, member != NULL ? member : "model");
+    int status = 0;
+    if (cJSON_IsString(name)) {
+        task->model_name = strdup(name->valuestring);
+        status = task->model_name != NULL ? 0 : api_error_set_memory(&task->error);
+    } else if (name != NULL && !cJSON_IsNull(name)) {
+        status = bad_request(&task->error, "invalid_type", "model", "model must be a string");
+    }
+    cJSON_Delete(json);
+    return status;
+}
+
 static void run_task(struct prep_job *job) {
     struct http_task *task = (struct http_task *)job; /* job is its first member */
     const struct byte_buffer *body = &task->body;
     if (atomic_load(&task->is_abandoned))
         return;
+    if (task->is_naming) {
+        task->failed = read_model_name(task) != 0;
+        return;
+    }
     int status =
         task->route->parse != NULL
             ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
@@ -47,6 +71,19 @@ static enum prep_queue queue_of(const struct exchange *exchange) {
     return exchange->body.length <= BULK_BODY_BYTES ? PREP_BULK : PREP_HUGE;
 }
 
+/* Gives the memory of the body back. */
+static void destroy_task(struct http_task *task) {
+    http_memory_give(task->memory, task->owner, task->held_bytes);
+    http_owner_leave(task->memory, task->owner);
+    byte_buffer_finish(&task->body);
+    byte_buffer_finish(&task->out);
+    byte_buffer_finish(&task->ignored);
+    api_call_destroy(task->call);
+    key_models_finish(&task->models);
+    free(task->model_name);
+    free(task);
+}
+
 int http_dispatch_start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct http_task *task = calloc(1, sizeof(*task));
@@ -58,11 +95,6 @@ int http_dispatch_start(struct connection *connection) {
     task->job.num_bytes = exchange->body.length;
     task->connection = connection;
     task->route = exchange->route;
-    task->context = key_models_context(exchange->key, connection->server->context, &task->models);
-    if (key_models_keep(&task->models) != 0) {
-        free(task);
-        return -1;
-    }
     task->body = exchange->body;
     task->out.max_length = MAX_ANSWER_BYTES;
     task->memory = &connection->server->memory;
@@ -72,20 +104,18 @@ int http_dispatch_start(struct connection *connection) {
     exchange->held_bytes = 0;
     exchange->task = task;
     exchange->state = EXCHANGE_WAITING;
-    prep_workers_push(connection->server->prep, &task->job);
-    return 0;
-}
-
-/* Gives the memory of the body back. */
-static void destroy_task(struct http_task *task) {
-    http_memory_give(task->memory, task->owner, task->held_bytes);
-    http_owner_leave(task->memory, task->owner);
-    byte_buffer_finish(&task->body);
-    byte_buffer_finish(&task->out);
-    byte_buffer_finish(&task->ignored);
-    api_call_destroy(task->call);
-    key_models_finish(&task->models);
-    free(task);
+    task->is_naming =
+        exchange->route->manage != NULL || http_models_are_managed(&connection->server->models);
+    if (task->is_naming) {
+        prep_workers_push(connection->server->prep, &task->job);
+        return 0;
+    }
+    exchange->model = connection->server->models.items[0];
+    if (http_models_enter(connection->server, task) == 0)
+        return 0;
+    exchange->task = NULL;
+    destroy_task(task);
+    return -1;
 }
 
 void http_dispatch_drop(struct prep_job *job) {
@@ -104,14 +134,14 @@ static void become_ready(struct connection *connection, enum exchange_state stat
     http_connection_wake(connection);
 }
 
-static int refuse_submit(enum submit_result result, const struct http_server *server,
+static int refuse_submit(enum submit_result result, struct engine *engine,
                          const struct request *request, struct api_error *err) {
     switch (result) {
     case SUBMIT_QUEUE_FULL:
         return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
                              "the queue is full; try again");
     case SUBMIT_TOO_LARGE:
-        return request_limits_refuse(request, engine_limits(server->engine), err);
+        return request_limits_refuse(request, engine_limits(engine), err);
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
@@ -129,6 +159,7 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
 static int submit_all(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
+    struct engine *engine = exchange->model->parts.engine;
     int num_requests = api_call_num_requests(exchange->call);
     if (http_admission_check_prompts(connection) != 0)
         return -1;
@@ -141,7 +172,7 @@ static int submit_all(struct connection *connection) {
     for (int i = 0; i < num_requests; i++) {
         struct request *request = api_call_request(exchange->call, i);
         request->user = connection;
-        enum submit_result result = engine_submit(server->engine, request);
+        enum submit_result result = engine_submit(engine, request);
         if (result == SUBMIT_OK)
             continue;
         const struct request *refused = request;
@@ -149,11 +180,11 @@ static int submit_all(struct connection *connection) {
         while (i-- > 0) {
             request = api_call_request(exchange->call, i);
             request->user = NULL;
-            engine_cancel(server->engine, request);
+            engine_cancel(engine, request);
         }
         if (result != SUBMIT_TOO_LARGE)
             server->stats.rejected++;
-        return refuse_submit(result, server, refused, &exchange->error);
+        return refuse_submit(result, engine, refused, &exchange->error);
     }
     http_admission_take_prompts(connection);
     return 0;
@@ -255,8 +286,72 @@ static void accept_task(struct connection *connection, struct http_task *task) {
     }
 }
 
+/* Has the route answer about the model. */
+static void manage(struct connection *connection, struct http_task *task) {
+    struct exchange *exchange = &connection->exchange;
+    struct http_model *model = exchange->model;
+    exchange->task = NULL;
+    exchange->model = NULL;
+    int status = exchange->route->manage(connection, model);
+    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+    destroy_task(task);
+}
+
+/* Has the task's connection enter the model that its body names. */
+static void find_model(struct connection *connection, struct http_task *task) {
+    static const char tag[] = ":latest"; /* Ollama's, of a name without another */
+    struct exchange *exchange = &connection->exchange;
+    const struct http_models *models = &connection->server->models;
+    char *name = task->model_name;
+    size_t length = name != NULL ? strlen(name) : 0;
+    struct api_error error, again;
+    int status = http_models_find(models, exchange->key, name, &exchange->model, &error);
+    if (status != 0 && length > strlen(tag) && strcmp(name + length - strlen(tag), tag) == 0) {
+        name[length - strlen(tag)] = '\0';
+        status = http_models_find(models, exchange->key, name, &exchange->model, &again);
+    }
+    task->is_naming = false;
+    if (status == 0 && exchange->route->manage != NULL) {
+        manage(connection, task);
+        return;
+    }
+    if (status == 0 && http_models_enter(connection->server, task) != 0)
+        status = api_error_set_memory(&error);
+    if (status != 0)
+        http_dispatch_refuse(task, &error, 0);
+}
+
+int http_dispatch_parse(struct http_task *task) {
+    struct exchange *exchange = &task->connection->exchange;
+    task->context =
+        key_models_context(exchange->key, exchange->model->parts.context, &task->models);
+    if (key_models_keep(&task->models) != 0)
+        return -1;
+    prep_workers_push(task->connection->server->prep, &task->job);
+    return 0;
+}
+
+void http_dispatch_refuse(struct http_task *task, const struct api_error *error, int64_t retry_ms) {
+    struct connection *connection = task->connection;
+    if (connection != NULL) {
+        struct exchange *exchange = &connection->exchange;
+        exchange->task = NULL;
+        exchange->error = *error;
+        exchange->retry_ms = retry_ms;
+        connection->server->stats.rejected += error->status == 503;
+        if (!exchange->is_let_in)
+            exchange->model = NULL;
+        become_ready(connection, EXCHANGE_READY_ERROR);
+    }
+    destroy_task(task);
+}
+
 void http_dispatch_prepared(struct prep_job *job) {
     struct http_task *task = (struct http_task *)job;
+    if (task->connection != NULL && task->is_naming && !task->failed) {
+        find_model(task->connection, task);
+        return;
+    }
     if (task->connection)
         accept_task(task->connection, task);
     destroy_task(task);
@@ -326,12 +421,12 @@ static void read_request(struct connection *connection, struct request *request)
 }
 
 /* Long answers are written here, some megabytes each. */
-bool http_dispatch_take_ready(struct http_server *server) {
+bool http_dispatch_take_ready(struct engine *engine) {
     struct request *ready[READY_BATCH];
     int64_t deadline_ms = clock_now_ms() + TURN_MS;
     int count;
     do {
-        count = engine_take_ready(server->engine, ready, READY_BATCH);
+        count = engine_take_ready(engine, ready, READY_BATCH);
         for (int i = 0; i < count; i++) {
             struct connection *connection = ready[i]->user;
             if (connection)
@@ -339,7 +434,7 @@ bool http_dispatch_take_ready(struct http_server *server) {
             request_unref(ready[i]);
         }
     } while (count == READY_BATCH && clock_now_ms() < deadline_ms);
-    engine_resume_reading(server->engine);
+    engine_resume_reading(engine);
     return count == READY_BATCH;
 }
 
@@ -351,5 +446,5 @@ void http_dispatch_output_drained(struct connection *connection) {
     int num_requests = api_call_num_requests(exchange->call);
     for (int i = 0; i < num_requests; i++)
         read_request(connection, api_call_request(exchange->call, i));
-    engine_resume_reading(connection->server->engine);
+    engine_resume_reading(exchange->model->parts.engine);
 }

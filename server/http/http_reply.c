@@ -324,8 +324,9 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
                              : length;
     }
     if (exchange_pending(exchange) == 0) {
-        bool is_over = exchange->call != NULL ? api_call_is_done(exchange->call)
-                                              : http_background_is_over(exchange);
+        bool is_over = exchange->follows_models ? http_is_closing(connection->server)
+                       : exchange->call != NULL ? api_call_is_done(exchange->call)
+                                                : http_background_is_over(exchange);
         if (is_over)
             return MHD_CONTENT_READER_END_OF_STREAM;
         http_connection_suspend(connection);

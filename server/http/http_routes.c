@@ -2,8 +2,6 @@
 
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "engine/grammar/machine/grammar_cache.h"
-#include "engine/executor/process_executor.h"
 #include "server/api/call/api_context.h"
 #include "server/api/messages/messages_error.h"
 #include "server/api/ollama/ollama_format.h"
@@ -11,8 +9,11 @@
 #include "server/http/http_background.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
+#include "server/http/http_metrics.h"
+#include "server/http/http_model_routes.h"
 #include "config/json/json_write.h"
 #include "server/keys/api_keys.h"
+#include "server/page/openapi.h"
 #include "server/page/page.h"
 
 #include <stdio.h>
@@ -34,19 +35,36 @@ static int answer_version(struct connection *connection) {
     return 0;
 }
 
+/* It has limits of the model: of the default one or, if that is not loaded, of any. */
 static int answer_openapi(struct connection *connection) {
-    const struct byte_buffer *openapi = &connection->server->openapi;
+    struct http_server *server = connection->server;
+    const struct byte_buffer *openapi = &server->openapi;
+    const struct http_model *model = http_model_routes_any_loaded(server);
+    if (openapi->length == 0 && model == NULL)
+        return http_model_routes_refuse_unloaded(server->models.items[0],
+                                                 &connection->exchange.error);
+    if (openapi->length == 0 && openapi_write(model->parts.context, &server->openapi) != 0) {
+        byte_buffer_finish(&server->openapi);
+        return api_error_set_memory(&connection->exchange.error);
+    }
     connection->exchange.constant = (struct text){openapi->data, openapi->length};
     return 0;
 }
 
-/* Returns why this process should be replaced, or NULL. */
+/* Returns why this process should be replaced, or NULL. One of several models is loaded anew by
+ * itself. */
 static const char *find_failure(struct http_server *server) {
-    if (server->has_failed || engine_has_failed(server->engine))
-        return "the device failed";
-    if (!engine_monitor_is_alive(&server->monitor, clock_now_ms()))
-        return "the engine has work but makes no progress";
-    return NULL;
+    const struct http_models *models = &server->models;
+    for (int i = 0; i < models->count; i++) {
+        const struct http_model *model = models->items[i];
+        if (!http_model_is_loaded(model))
+            continue;
+        if (!http_models_are_managed(models) && engine_has_failed(model->parts.engine))
+            return "the device failed";
+        if (!engine_monitor_is_alive(&model->monitor, clock_now_ms()))
+            return "the engine has work but makes no progress";
+    }
+    return server->has_failed ? "the device failed" : NULL;
 }
 
 /* Returns why requests should go elsewhere, or NULL. */
@@ -74,18 +92,25 @@ static int answer_health(struct connection *connection) {
     return answer_state(connection, find_trouble(connection->server), "unhealthy", "ok");
 }
 
+/* Returns why the engine takes no request at once, or NULL. */
+static const char *find_rest(struct engine *engine) {
+    struct engine_stats stats;
+    engine_get_stats(engine, &stats);
+    if (stats.rest != ENGINE_AWAKE && !stats.is_idle_sleep)
+        return "the server sleeps";
+    if (stats.is_restarting)
+        return "the device's process is being started again";
+    return engine_queue_is_full(engine) ? "the queue is full" : NULL;
+}
+
+/* Several models are loaded as they are asked for. */
 static int answer_ready(struct connection *connection) {
     struct http_server *server = connection->server;
     const char *trouble = find_trouble(server);
-    struct engine_stats stats;
-    engine_get_stats(server->engine, &stats);
-    if (!trouble && stats.rest != ENGINE_AWAKE && !stats.is_idle_sleep)
-        trouble = "the server sleeps";
-    else if (!trouble && stats.is_restarting)
-        trouble = "the device's process is being started again";
-    else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
-                          engine_queue_is_full(server->engine)))
+    if (!trouble && server->num_api_calls >= server->config.max_api_calls)
         trouble = "the queue is full";
+    if (!trouble && !http_models_are_managed(&server->models))
+        trouble = find_rest(server->models.items[0]->parts.engine);
     return answer_state(connection, trouble, "not_ready", "ready");
 }
 
@@ -97,44 +122,12 @@ static int answer_load(struct connection *connection) {
     return 0;
 }
 
-/* Returns whether names of keys, and what each uses, are for this one. */
-static bool sees_keys(const struct connection *connection) {
-    const struct http_server *server = connection->server;
-    const struct api_key *key = connection->exchange.key;
-    return server->config.shows_key_names || (key != NULL && api_keys_is_admin(server->keys, key));
-}
-
-static int answer_metrics(struct connection *connection) {
-    struct http_server *server = connection->server;
-    struct engine_stats stats;
-    engine_get_stats(server->engine, &stats);
-    struct process_stats process, ranks;
-    process_stats_read(&process);
-    if (server->config.rank_process != NULL)
-        process_stats_read_child(process_executor_pid(server->config.rank_process), &ranks);
-    server->stats.log_lines_lost = log_num_lost();
-    server->stats.trace_spans_lost = trace_exporter_num_lost(server->config.traces);
-    kv_event_publisher_get_stats(server->config.kv_events, &server->stats.kv_events);
-    server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
-    server->stats.planned_bytes = server->config.planned_bytes;
-    server->stats.held_bytes = server->memory.used_bytes;
-    if (server->context->grammars != NULL)
-        grammar_cache_stats(server->context->grammars, &server->stats.grammars);
-    server->stats.responses = response_store_stats(server->context->responses);
-    metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
-                   server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
-    if (sees_keys(connection))
-        metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
-    return 0;
-}
-
 static const struct http_dialect anthropic;
 
 static int answer_models(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    struct key_models models;
-    models_endpoint_list(key_models_context(exchange->key, connection->server->context, &models),
-                         exchange->dialect == &anthropic, &exchange->out);
+    http_model_routes_list(connection, exchange->dialect == &anthropic ? HTTP_MODELS_ANTHROPIC
+                                                                       : HTTP_MODELS_OPENAI);
     return 0;
 }
 
@@ -142,40 +135,37 @@ static int answer_models(struct connection *connection) {
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct text argument = exchange->argument;
-    struct key_models models;
     char name[256];
     bool has_slash = argument.data[argument.length - 1] == '/';
     snprintf(name, sizeof(name), "%.*s", (int)(argument.length - has_slash), argument.data);
-    return models_endpoint_get(
-        key_models_context(exchange->key, connection->server->context, &models), name,
-        exchange->dialect == &anthropic, &exchange->out, &exchange->error);
+    return http_model_routes_get(connection, name, exchange->dialect == &anthropic);
 }
 
 static const char *query_of(const struct connection *connection, const char *name) {
     return MHD_lookup_connection_value(connection->mhd, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* Returns the server as the exchange's key sees it. */
-static const struct api_context *context_of(const struct connection *connection,
-                                            struct key_models *models) {
-    return key_models_context(connection->exchange.key, connection->server->context, models);
+/* Returns what is needed of responses that are kept: they are not those of a model. */
+static struct api_context kept_responses(const struct connection *connection) {
+    const struct api_key *key = connection->exchange.key;
+    return (struct api_context){.responses = connection->server->config.responses,
+                                .tenant = key != NULL ? key->tenant : -1};
 }
 
 /* Returns the response that the path names while it is computed, or NULL. */
 static struct connection *background_of(const struct connection *connection) {
-    struct key_models models;
-    return http_background_find(connection->server, context_of(connection, &models)->tenant,
+    return http_background_find(connection->server, kept_responses(connection).tenant,
                                 connection->exchange.argument);
 }
 
 static int answer_response_stream(struct connection *connection, struct connection *background,
                                   int64_t after) {
     struct exchange *exchange = &connection->exchange;
-    struct key_models models;
+    const struct api_context context = kept_responses(connection);
     if (background == NULL) {
         exchange->is_event_stream = true;
-        return responses_stored_events(context_of(connection, &models), exchange->argument, after,
-                                       &exchange->kept, &exchange->error);
+        return responses_stored_events(&context, exchange->argument, after, &exchange->kept,
+                                       &exchange->error);
     }
     const struct byte_buffer *events = &background->exchange.out;
     size_t at = 0;
@@ -192,12 +182,11 @@ static int answer_response_stream(struct connection *connection, struct connecti
 static int answer_response(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct connection *background = background_of(connection);
-    struct key_models models;
-    const struct api_context *context = context_of(connection, &models);
+    const struct api_context context = kept_responses(connection);
     if (strcmp(exchange->method, "DELETE") == 0) {
         if (background != NULL)
             http_background_cancel(background, NULL);
-        return responses_stored_delete(context, exchange->argument, &exchange->out,
+        return responses_stored_delete(&context, exchange->argument, &exchange->out,
                                        &exchange->error);
     }
     bool is_stream = false;
@@ -209,7 +198,8 @@ static int answer_response(struct connection *connection) {
     if (is_stream)
         return answer_response_stream(connection, background, after);
     if (background == NULL)
-        return responses_stored_get(context, exchange->argument, &exchange->kept, &exchange->error);
+        return responses_stored_get(&context, exchange->argument, &exchange->kept,
+                                    &exchange->error);
     api_call_write_state(background->exchange.call, &exchange->out);
     return 0;
 }
@@ -217,17 +207,17 @@ static int answer_response(struct connection *connection) {
 static int answer_response_cancel(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct connection *background = background_of(connection);
-    struct key_models models;
+    const struct api_context context = kept_responses(connection);
     if (background == NULL)
-        return responses_stored_cancel(context_of(connection, &models), exchange->argument,
-                                       &exchange->kept, &exchange->error);
+        return responses_stored_cancel(&context, exchange->argument, &exchange->kept,
+                                       &exchange->error);
     http_background_cancel(background, &exchange->out);
     return 0;
 }
 
 static int answer_response_items(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    struct key_models models;
+    const struct api_context context = kept_responses(connection);
     const struct response_items_query query = {
         .limit = query_of(connection, "limit"),
         .order = query_of(connection, "order"),
@@ -236,13 +226,16 @@ static int answer_response_items(struct connection *connection) {
     if (background_of(connection) != NULL)
         return bad_request(&exchange->error, "response_in_progress", NULL,
                            "The items of a response can be listed when it has ended.");
-    return responses_stored_items(context_of(connection, &models), exchange->argument, &query,
-                                  &exchange->out, &exchange->error);
+    return responses_stored_items(&context, exchange->argument, &query, &exchange->out,
+                                  &exchange->error);
 }
 
 static int answer_tokenizer_info(struct connection *connection) {
-    const struct byte_buffer *info = &connection->server->tokenizer_info;
-    connection->exchange.constant = (struct text){info->data, info->length};
+    const struct http_model *model = http_model_routes_find_loaded(connection);
+    if (model == NULL)
+        return -1;
+    connection->exchange.constant =
+        (struct text){model->tokenizer_info.data, model->tokenizer_info.length};
     return 0;
 }
 
@@ -254,21 +247,22 @@ static int answer_props(struct connection *connection) {
                              "other options");
     struct engine_stats stats;
     struct key_models models;
-    engine_get_stats(connection->server->engine, &stats);
-    models_endpoint_props(context_of(connection, &models), stats.rest != ENGINE_AWAKE,
-                          &exchange->out);
+    const struct http_model *model = http_model_routes_find_loaded(connection);
+    if (model == NULL)
+        return -1;
+    engine_get_stats(model->parts.engine, &stats);
+    models_endpoint_props(key_models_context(exchange->key, model->parts.context, &models),
+                          stats.rest != ENGINE_AWAKE, &exchange->out);
     return 0;
 }
 
 static int answer_ollama_tags(struct connection *connection) {
-    struct key_models models;
-    ollama_models_list(context_of(connection, &models), false, &connection->exchange.out);
+    http_model_routes_list(connection, HTTP_MODELS_OLLAMA);
     return 0;
 }
 
 static int answer_ollama_ps(struct connection *connection) {
-    struct key_models models;
-    ollama_models_list(context_of(connection, &models), true, &connection->exchange.out);
+    http_model_routes_list(connection, HTTP_MODELS_OLLAMA_LOADED);
     return 0;
 }
 
@@ -289,10 +283,13 @@ static int answer_ollama_management(struct connection *connection) {
 /* In llama.cpp's shape: as many slots are processing as sequences run. */
 static int answer_slots(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    const struct serving_limits *limits = connection->server->context->limits;
+    const struct http_model *model = http_model_routes_find_loaded(connection);
     const char *fails = query_of(connection, "fail_on_no_slot");
     struct engine_stats stats;
-    engine_get_stats(connection->server->engine, &stats);
+    if (model == NULL)
+        return -1;
+    const struct serving_limits *limits = model->parts.context->limits;
+    engine_get_stats(model->parts.engine, &stats);
     if (fails != NULL && strcmp(fails, "1") == 0 && stats.num_running >= limits->max_num_seqs)
         return api_error_set(&exchange->error, 503, "server_error", "not_ready", NULL,
                              "no slot is free: %d sequences run", (int)stats.num_running);
@@ -445,6 +442,11 @@ static const struct http_route routes[] = {
     {"/v1/chat/completions", .methods = POST, .parse = chat_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
+    {"/models/load", .is_admins = true, .methods = POST, .manage = http_model_routes_load,
+     .content_type = JSON_TYPE},
+    {"/models/unload", .is_admins = true, .methods = POST, .manage = http_model_routes_unload,
+     .content_type = JSON_TYPE},
+    {"/models/sse", .methods = GET, .answer = http_model_routes_follow, .content_type = SSE_TYPE},
     {"/v1/models/{model}", .methods = GET, .answer = answer_model, .content_type = JSON_TYPE},
     {"/api/chat", .methods = POST, .parse = ollama_endpoint_parse_chat, .content_type = JSON_TYPE,
      .dialect = &ollama},
@@ -480,7 +482,7 @@ static const struct http_route routes[] = {
     {"/ready", .is_open = true, .methods = GET, .answer = answer_ready, .content_type = JSON_TYPE},
     {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
      .content_type = JSON_TYPE},
-    {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
+    {"/metrics", .methods = GET, .answer = http_metrics_answer, .content_type = METRICS_TYPE},
     {"/load", .methods = GET, .answer = answer_load, .content_type = JSON_TYPE},
     {"/server_info", .is_admins = true, .methods = GET, .answer = http_control_server_info,
      .content_type = JSON_TYPE},

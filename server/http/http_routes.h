@@ -21,12 +21,15 @@ struct http_route {
     bool is_open;        /* needs no API key */
     bool is_admins;      /* for administrators, and only with --enable-admin */
     const char *methods; /* "GET, HEAD": separated by ", ", as in the field Allow */
-    /* Exactly one of the three is set. */
+    /* Exactly one of the four is set. */
     int (*answer)(struct connection *connection); /* fills exchange.out, or -1 and exchange.error */
     api_transform *transform;                     /* on a worker, from body to body */
-    api_call_parse *parse;    /* on a worker; makes engine requests: subject to admission */
-    const char *content_type; /* NULL: in the answer's own fields */
+    api_call_parse *parse; /* on a worker; makes engine requests: subject to admission */
+    /* Fills exchange.out, or -1 and exchange.error; model: that the body names. */
+    int (*manage)(struct connection *connection, struct http_model *model);
+    const char *content_type;           /* NULL: in the answer's own fields */
     const struct http_dialect *dialect; /* NULL: OpenAI's */
+    const char *model_member;           /* of the body: the name of its model; NULL: "model" */
 };
 
 /* Returns the dialect of the answers to a path of this route, NULL if it has none. names_version:

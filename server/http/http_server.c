@@ -15,9 +15,9 @@
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
+#include "server/http/http_model_routes.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
-#include "server/page/openapi.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
 #include "server/tls/tls_front.h"
@@ -129,10 +129,8 @@ static int open_parts(struct http_server *server, struct error *err) {
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     server->out_of_memory = http_reply_create_out_of_memory();
-    models_endpoint_tokenizer_info(server->context, &server->tokenizer_info);
-    if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0 ||
-        server->tokenizer_info.failed)
-        return error_set(err, ERROR_MEMORY, "no memory for the API's description");
+    if (server->out_of_memory == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the HTTP server");
     if (prep_workers_create(AUTH_MAX_TENANTS, &server->prep, err) != 0)
         return -1;
     server->daemon = start_daemon(server);
@@ -145,28 +143,75 @@ static int open_parts(struct http_server *server, struct error *err) {
                              MHD_get_version());
     }
     if (watch(server, epoll_fd_of(server->daemon), &server->daemon) != 0 ||
-        watch(server, server->config.wake_fd, &server->engine) != 0 ||
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     return start_tls(server, err);
 }
 
-int http_server_create(const struct http_server_config *config, struct engine *engine,
-                       const struct api_context *context, struct api_keys *keys,
-                       struct http_server **out, struct error *err) {
+static int watch_model(struct http_server *server, struct http_model *model) {
+    models_endpoint_tokenizer_info(model->parts.context, &model->tokenizer_info);
+    if (model->tokenizer_info.failed)
+        return -1;
+    return watch(server, model->parts.wake_fd, model);
+}
+
+static void unwatch_model(struct http_server *server, struct http_model *model) {
+    epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, model->parts.wake_fd, NULL);
+}
+
+static int open_models(struct http_server *server, struct error *err) {
+    struct http_models *models = &server->models;
+    if (http_models_are_managed(models) && watch(server, models->loader.fd, &models->loader) != 0)
+        return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
+    for (int i = 0; i < models->count; i++) {
+        struct http_model *model = models->items[i];
+        if (!http_model_is_loaded(model))
+            continue;
+        model->state = HTTP_MODEL_AWAKE;
+        model->awake_ms = model->used_ms = server->start_ms;
+        model->num_loads = 1;
+        if (watch_model(server, model) != 0)
+            return error_set(err, ERROR_MEMORY, "no memory for what the API says of the model");
+    }
+    return 0;
+}
+
+void http_server_add_model(struct http_server *server, struct http_model *model) {
+    server->models.items[server->models.count++] = model;
+}
+
+void http_server_remove_model(struct http_server *server, struct http_model *model) {
+    http_models_remove(server, model);
+}
+
+void http_server_set_default_model(struct http_server *server, struct http_model *model) {
+    struct http_models *models = &server->models;
+    int at = 0;
+    while (models->items[at] != model)
+        at++;
+    memmove(&models->items[1], &models->items[0], (size_t)at * sizeof(models->items[0]));
+    models->items[0] = model;
+}
+
+int http_server_create(const struct http_server_config *config, const struct http_models *models,
+                       struct api_keys *keys, struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
     if (!server)
         return error_set(err, ERROR_MEMORY, "no memory for the HTTP server");
     server->config = *config;
-    server->engine = engine;
-    server->context = context;
+    server->models = *models;
+    server->models.front = (struct http_models_front){.parse = http_dispatch_parse,
+                                                      .refuse = http_dispatch_refuse,
+                                                      .watch = watch_model,
+                                                      .unwatch = unwatch_model,
+                                                      .changed = http_model_routes_announce};
     server->keys = keys;
     server->epoll_fd = server->signal_fd = -1;
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
     server->memory.budget_bytes = http_memory_budget_bytes(config->max_body_bytes);
-    if (open_parts(server, err) != 0) {
+    if (open_parts(server, err) != 0 || open_models(server, err) != 0) {
         http_server_destroy(server);
         return -1;
     }
@@ -208,7 +253,10 @@ static void stop_listening(struct http_server *server) {
 /* What comes from now on is answered with 503. */
 static void refuse_work(struct http_server *server) {
     server->refuses_work = true;
-    engine_stop_accepting(server->engine);
+    http_models_end(server);
+    for (int i = 0; i < server->models.count; i++)
+        if (http_model_is_loaded(server->models.items[i]))
+            engine_stop_accepting(server->models.items[i]->parts.engine);
 }
 
 static void extend_timeout(int64_t ms) {
@@ -285,14 +333,26 @@ static void take_prepared(struct http_server *server) {
     }
 }
 
-static void take_ready_requests(struct http_server *server) {
+static void take_ready_requests(struct http_server *server, struct http_model *model) {
     uint64_t count;
-    if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
+    if (!http_model_is_loaded(model)) /* closed in this turn */
+        return;
+    if (read(model->parts.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
     const uint64_t again = 1;
     http_control_update(server);
-    if (http_dispatch_take_ready(server))
-        CHECK(write(server->config.wake_fd, &again, sizeof(again)) == sizeof(again));
+    if (http_dispatch_take_ready(model->parts.engine))
+        CHECK(write(model->parts.wake_fd, &again, sizeof(again)) == sizeof(again));
+    if (model == server->models.moving)
+        http_models_advance(server);
+}
+
+/* Returns the model that the source of an event is, or NULL. */
+static struct http_model *model_of(const struct http_server *server, const void *source) {
+    for (int i = 0; i < server->models.count; i++)
+        if (source == server->models.items[i])
+            return server->models.items[i];
+    return NULL;
 }
 
 static void take_clients(struct http_server *server) {
@@ -303,12 +363,15 @@ static void take_clients(struct http_server *server) {
 }
 
 static void handle_event(struct http_server *server, void *source, uint32_t events) {
+    struct http_model *model = model_of(server, source);
     if (source == &server->daemon || source == &server->admin)
         return; /* every turn runs the daemons */
     if (source == &server->tls)
         take_clients(server);
-    else if (source == &server->engine)
-        take_ready_requests(server);
+    else if (model != NULL)
+        take_ready_requests(server, model);
+    else if (source == &server->models.loader)
+        http_models_advance(server);
     else if (source == &server->prep)
         take_prepared(server);
     else if (source == &server->signal_fd)
@@ -324,8 +387,9 @@ static void keep_alive(struct connection *connection, int64_t now_ms) {
     int64_t interval_ms = connection->server->config.ping_interval_ms;
     bool is_probe = http_connection_probe(connection, now_ms);
     bool is_due = interval_ms > 0 && now_ms + TICK_MS - exchange->output_ms > interval_ms;
-    bool is_silent = exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
-                     (exchange->call != NULL || exchange->followed != NULL);
+    bool is_silent =
+        exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
+        (exchange->call != NULL || exchange->followed != NULL || exchange->follows_models);
     if (!is_silent || (!is_probe && !is_due))
         return;
     byte_buffer_append_text(&exchange->out, http_routes_dialect_of(exchange)->keep_alive);
@@ -348,57 +412,102 @@ static void report_status(struct http_server *server, const struct engine_stats 
                    100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
 }
 
-static void log_traffic(struct http_server *server, const struct engine_stats *stats,
+static void log_traffic(struct http_model *model, bool is_alone, const struct engine_stats *stats,
                         int64_t now_ms) {
     char line[TRAFFIC_LOG_LINE_BYTES];
-    if (traffic_log_update(&server->traffic, stats, now_ms, line))
+    if (!traffic_log_update(&model->traffic, stats, now_ms, line))
+        return;
+    if (is_alone)
         log_info("%s", line);
-    while (traffic_log_withheld(&server->traffic, now_ms, line))
-        log_info("%s", line);
+    else
+        log_info("%s; %s", line, model->names[0]);
 }
 
 static void feed_watchdog(struct http_server *server, int64_t now_ms) {
     if (server->watchdog_ms == 0 || now_ms < server->watchdog_due_ms)
         return;
-    if (!engine_monitor_is_alive(&server->monitor, now_ms))
-        return;
+    for (int i = 0; i < server->models.count; i++)
+        if (http_model_is_loaded(server->models.items[i]) &&
+            !engine_monitor_is_alive(&server->models.items[i]->monitor, now_ms))
+            return;
     server->watchdog_due_ms = now_ms + server->watchdog_ms;
     service_watchdog();
 }
 
 /* Ends the process where nothing outside does it, with a core for whoever wants to know why. */
-static void abort_if_stuck(const struct http_server *server, int64_t now_ms) {
+static void abort_if_stuck(const struct http_server *server, const struct http_model *model,
+                           int64_t now_ms) {
     int64_t limit_ms = server->config.watchdog_ms;
-    if (limit_ms == 0 || engine_monitor_stuck_ms(&server->monitor, now_ms) <= limit_ms)
+    if (limit_ms == 0 || engine_monitor_stuck_ms(&model->monitor, now_ms) <= limit_ms)
         return;
     log_error("watchdog: the engine has had work but finished no step for %lld ms; aborting",
               (long long)limit_ms);
     abort();
 }
 
+/* A device that failed ends the server, unless its model is one of several. */
+static void take_failure(struct http_server *server, struct http_model *model) {
+    const char *message = engine_failure(model->parts.engine).message;
+    if (http_models_are_managed(&server->models)) {
+        if (!model->has_failed)
+            log_error("model %s: the device failed: %s; it is loaded anew when it is asked for",
+                      model->names[0], message);
+        model->has_failed = true;
+        return;
+    }
+    server->has_failed = true;
+    log_error("the device failed: %s; answering requests in flight and stopping", message);
+    if (!server->is_stopping)
+        begin_stop(server, STOP_CANCEL_MS);
+}
+
+static void add_stats(struct engine_stats *sum, const struct engine_stats *stats) {
+    sum->num_running += stats->num_running;
+    sum->num_waiting += stats->num_waiting;
+    sum->num_used_blocks += stats->num_used_blocks;
+    sum->num_blocks += stats->num_blocks;
+    sum->is_restarting |= stats->is_restarting;
+    if (stats->rest == ENGINE_AWAKE)
+        sum->rest = ENGINE_AWAKE;
+}
+
+/* Sums up the stats that the service manager is told. */
+static struct engine_stats tick_models(struct http_server *server, int64_t now_ms) {
+    struct http_models *models = &server->models;
+    struct engine_stats sum = {.rest = ENGINE_ASLEEP}, stats;
+    for (int i = 0; i < models->count; i++) {
+        struct http_model *model = models->items[i];
+        if (!http_model_is_loaded(model))
+            continue;
+        engine_get_stats(model->parts.engine, &stats);
+        engine_monitor_update(&model->monitor, &stats, now_ms);
+        log_traffic(model, models->count == 1, &stats, now_ms);
+        abort_if_stuck(server, model, now_ms);
+        add_stats(&sum, &stats);
+        if (!server->has_failed && engine_has_failed(model->parts.engine))
+            take_failure(server, model);
+    }
+    return sum;
+}
+
 static void tick(struct http_server *server) {
     int64_t now_ms = clock_now_ms();
+    char line[TRAFFIC_LOG_LINE_BYTES];
     if (now_ms < server->tick_ms)
         return;
     server->tick_ms = now_ms + TICK_MS;
-    struct engine_stats stats;
-    engine_get_stats(server->engine, &stats);
-    engine_monitor_update(&server->monitor, &stats, now_ms);
+    const struct engine_stats stats = tick_models(server, now_ms);
+    http_models_advance(server);
+    if (server->models.moving != NULL && server->models.moving->state == HTTP_MODEL_LOADING)
+        http_model_routes_announce(server, server->models.moving);
     report_status(server, &stats, now_ms);
-    log_traffic(server, &stats, now_ms);
+    while (traffic_log_withheld(&server->refusals, now_ms, line))
+        log_info("%s", line);
     feed_watchdog(server, now_ms);
-    abort_if_stuck(server, now_ms);
     double pressure = http_deadlines_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
         http_deadlines_check(c, pressure, now_ms);
         keep_alive(c, now_ms);
-    }
-    if (!server->has_failed && engine_has_failed(server->engine)) {
-        server->has_failed = true;
-        log_error("the device failed: %s; answering requests in flight and stopping",
-                  engine_failure(server->engine).message);
-        if (!server->is_stopping)
-            begin_stop(server, STOP_CANCEL_MS);
     }
     http_control_update(server);
     if (server->stop_due_ms != 0 && now_ms >= server->stop_due_ms && !server->is_stopping)
@@ -435,6 +544,8 @@ static int turn(struct http_server *server) {
         log_error("libmicrohttpd stopped running");
         return -1;
     }
+    if (server->models.is_due)
+        http_models_advance(server);
     return 0;
 }
 
@@ -480,7 +591,9 @@ static int wind_down(struct http_server *server) {
     }
     int64_t deadline_ms = clock_now_ms() + STOP_CANCEL_MS;
     refuse_work(server);
-    engine_stop_restarting(server->engine);
+    for (int i = 0; i < server->models.count; i++)
+        if (http_model_is_loaded(server->models.items[i]))
+            engine_stop_restarting(server->models.items[i]->parts.engine);
     http_connection_cancel_all(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0 ||
         turn_until_none(server, &server->num_awaiting, &deadline_ms) != 0)
@@ -533,7 +646,8 @@ void http_server_destroy(struct http_server *server) {
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
     byte_buffer_finish(&server->openapi);
-    byte_buffer_finish(&server->tokenizer_info);
+    for (int i = 0; i < server->models.count; i++)
+        byte_buffer_finish(&server->models.items[i]->tokenizer_info);
     if (server->out_of_memory != NULL)
         MHD_destroy_response(server->out_of_memory);
     free(server);

@@ -12,15 +12,13 @@
 
 #include "config/base/text.h"
 #include "server/api/responses/response_store.h"
-#include "server/http/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
+#include "server/http/http_models.h"
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
 #include "server/keys/api_keys.h"
-#include "server/telemetry/metrics/metrics.h"
 #include "server/telemetry/trace.h"
-#include "server/telemetry/traffic_log.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>
@@ -56,6 +54,9 @@ struct exchange {
     struct trace_context trace; /* of its traceparent */
     struct api_key *key;        /* NULL: none is needed, or refused before it was found */
     struct http_owner *owner;   /* used; NULL: refused before it was known */
+    struct http_model *model;   /* that computes it; NULL: not known yet, or none does */
+    bool is_let_in;             /* counted in its num_calls */
+    bool follows_models;        /* a stream of what becomes of the models */
     char method[METHOD_BYTES];
     const char *allow;    /* methods for a 405 or OPTIONS; NULL: no such path */
     uint64_t body_length; /* as announced; UINT64_MAX: chunked */
@@ -166,6 +167,9 @@ struct http_task {
     struct connection *connection; /* NULL once it is gone; the worker never reads it */
     atomic_bool is_abandoned;      /* nobody wants the result: will not be started any more */
     const struct http_route *route;
+    bool is_naming;                 /* only the model's name is read */
+    struct http_task *next_waiting; /* http_models.c */
+    int64_t waiting_ms;             /* since when, there */
     struct key_models models;
     const struct api_context *context; /* with the models that the key may use */
     struct byte_buffer body;
@@ -175,6 +179,7 @@ struct http_task {
     /* results */
     bool failed;
     struct api_error error;
+    char *model_name; /* that the body names; NULL: none */
     struct byte_buffer out;
     struct byte_buffer ignored; /* of a transform; with its NUL, or empty */
     struct api_call *call;
@@ -182,8 +187,7 @@ struct http_task {
 
 struct http_server {
     struct http_server_config config;
-    struct engine *engine;
-    const struct api_context *context;
+    struct http_models models;
     struct api_keys *keys;
     struct prep_workers *prep;
     struct MHD_Daemon *daemon;
@@ -200,12 +204,11 @@ struct http_server {
     int64_t num_closed;    /* of stats.connections: those that are is_closed and will go soon */
     struct http_memory memory;
     struct MHD_Response *out_of_memory; /* the answer when memory is too short for an answer */
-    struct byte_buffer openapi, tokenizer_info; /* answers that never change */
+    struct byte_buffer openapi;         /* an answer that never changes */
     size_t made_bytes; /* bytes of answers that routes made themselves in this turn of the loop */
     int64_t num_deferred; /* exchanges whose answers wait for the next turn */
     struct http_stats stats;
-    struct engine_monitor monitor;
-    struct traffic_log traffic;
+    struct traffic_log refusals;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
     int64_t start_ms;
     bool is_draining;    /* by /admin/drain: like stopping, but without an end */
@@ -220,6 +223,12 @@ struct http_server {
 static inline bool http_is_closing(const struct http_server *server) {
     return server->is_draining || server->stop_due_ms != 0 || server->is_stopping ||
            server->has_failed;
+}
+
+/* Returns the model of an exchange or, where it has none, the default one. */
+static inline struct http_model *http_model_of(const struct connection *connection) {
+    struct http_model *model = connection->exchange.model;
+    return model != NULL ? model : connection->server->models.items[0];
 }
 
 static inline bool http_has_too_many_connections(const struct http_server *server) {

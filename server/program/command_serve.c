@@ -15,6 +15,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "kernels/transport.h"
 #include "server/program/command_serve_private.h"
+#include "server/program/serve_ranks.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
 
@@ -28,60 +29,117 @@ static double ms_since(int64_t start_ns) {
     return (double)(clock_now_ns() - start_ns) / (double)CLOCK_NS_PER_MS;
 }
 
+/* How many models that do not say how large their KV cache is fit the memory together. */
+#define MOST_SHARES 3
+
+/* Finds all models, and loads those that are to be loaded before the first request. */
+static int start_loader(struct serve *serve, struct error *err) {
+    struct model_list *list = &serve->list;
+    struct model_loader *loader = &serve->loader;
+    int most = serve->options->models_max > 0 ? (int)serve->options->models_max : MOST_SHARES;
+    int count = (int)list->count;
+    if (!serve->has_several)
+        return 0;
+    if (model_loader_start(loader, (size_t)serve->options->memory, count < most ? count : most,
+                           err) != 0)
+        return -1;
+    for (int i = 0; i < count; i++) {
+        struct served_model *served =
+            model_loader_add(loader, &list->models[i], serve->responses, err);
+        if (served == NULL || model_loader_find(served, err) != 0)
+            return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        if (list->models[i].is_preloaded && model_loader_load(loader, loader->models[i], err) != 0)
+            return -1;
+        if (signals_take_stop())
+            return error_set(err, ERROR_INTERRUPTED, "stopped while models were loaded");
+    }
+    return 0;
+}
+
+int command_serve_open_ranks(struct serve *serve, struct error *err) {
+    if (serve_ranks_open(serve->options, &serve->transport, err) != 0)
+        return -1;
+    if (serve->transport != NULL && serve->has_several)
+        return error_set(err, ERROR_CONFIG,
+                         "several models: ranks that mpirun has started compute one; give it as "
+                         "the only --model");
+    serve->only.transport = serve->transport;
+    if (serve->transport == NULL || serve->transport->rank == 0)
+        return 0;
+    if (served_model_find(&serve->only, err) != 0)
+        return -1;
+    exit(serve_ranks_compute(serve->options, serve->transport));
+}
+
 /* Not for a rank that mpirun has started in addition to the first: it ends with that. */
 static int start_guard(struct serve *serve, struct error *err) {
     return stop_guard_start(&serve->guard, err);
 }
 
-/* The steps of starting, in order. */
-static int (*const steps[])(struct serve *serve, struct error *err) = {
-    command_serve_engine_open_ranks,
-    start_guard,
-    command_serve_http_read_origins,
-    command_serve_http_open_logs,
-    command_serve_http_open_keys,
-    command_serve_http_open_tls,
-    command_serve_http_open_responses,
-    command_serve_http_fit_files,
-    command_serve_http_open_socket,
-    command_serve_http_open_admin_socket,
-    command_serve_model_read_options,
-    command_serve_engine_open_kv_events,
-    command_serve_engine_check_record,
-    command_serve_model_find,
-    command_serve_model_open,
-    command_serve_engine_plan,
-    command_serve_model_open_tokenizer,
-    command_serve_model_open_scores,
-    command_serve_model_open_chat,
-    command_serve_model_start_verify,
-    command_serve_model_start_vocabulary,
-    command_serve_engine_open_executor,
-    command_serve_http_listen,
-    command_serve_model_await_vocabulary,
-    command_serve_model_await_verify,
-    command_serve_engine_start,
-    command_serve_engine_test,
-    command_serve_engine_load_adapters,
-    command_serve_http_start,
+static int set_context(struct served_model *served, struct error *err) {
+    served_model_set_names(served);
+    served_model_set_context(served);
+    return 0;
+}
+
+/* Steps of starting, in order: of the server, or of its only model. */
+static const struct start_step {
+    int (*of_server)(struct serve *serve, struct error *err);
+    served_model_step *of_model;
+    const char *activity; /* NULL: it "starts" */
+} steps[] = {
+    {command_serve_open_ranks, NULL, NULL},
+    {start_guard, NULL, NULL},
+    {command_serve_http_read_origins, NULL, NULL},
+    {command_serve_http_open_logs, NULL, NULL},
+    {command_serve_http_open_keys, NULL, NULL},
+    {command_serve_http_open_tls, NULL, NULL},
+    {command_serve_http_open_responses, NULL, NULL},
+    {command_serve_http_fit_files, NULL, NULL},
+    {command_serve_http_open_socket, NULL, NULL},
+    {command_serve_http_open_admin_socket, NULL, NULL},
+    {NULL, served_model_read_options, NULL},
+    {NULL, served_model_open_kv_events, NULL},
+    {NULL, served_model_check_record, NULL},
+    {NULL, served_model_find, NULL},
+    {NULL, served_model_open, NULL},
+    {NULL, served_model_plan, NULL},
+    {NULL, served_model_open_tokenizer, NULL},
+    {NULL, served_model_open_scores, NULL},
+    {NULL, served_model_open_chat, NULL},
+    {NULL, served_model_start_verify, NULL},
+    {NULL, served_model_start_vocabulary, NULL},
+    {NULL, served_model_open_executor, "loads the weights"},
+    {NULL, set_context, NULL},
+    {start_loader, NULL, NULL},
+    {command_serve_http_listen, NULL, NULL},
+    {NULL, served_model_await_vocabulary, NULL},
+    {NULL, served_model_await_verify, NULL},
+    {NULL, served_model_start_engine, NULL},
+    {NULL, served_model_test, "tests the engine"},
+    {NULL, served_model_load_adapters, NULL},
+    {NULL, served_model_show, NULL},
+    {command_serve_http_start, NULL, NULL},
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
 static int start(struct serve *serve, struct error *err) {
-    service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
+    service_extend_timeout(SERVED_MODEL_LOAD_TIMEOUT_S);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-        stop_guard_note(&serve->guard, steps[i] == command_serve_engine_open_executor
-                                           ? "loads the weights"
-                                       : steps[i] == command_serve_engine_test ? "tests the engine"
-                                                                               : "starts");
-        if (steps[i](serve, err) != 0) {
+        const struct start_step *step = &steps[i];
+        if (step->of_model != NULL && serve->has_several)
+            continue;
+        stop_guard_note(&serve->guard, step->activity != NULL ? step->activity : "starts");
+        int status = step->of_model != NULL ? step->of_model(&serve->only, err)
+                                            : step->of_server(serve, err);
+        if (status != 0) {
             if (err->code != ERROR_INTERRUPTED)
                 return -1;
             log_info("%s", err->message);
             return 0;
         }
-        if (steps[i] == command_serve_engine_open_executor)
-            command_serve_http_set_context(serve);
         if (signals_take_stop()) {
             stop_guard_arm(&serve->guard, 0);
             return 0;
@@ -92,12 +150,15 @@ static int start(struct serve *serve, struct error *err) {
 }
 
 static int run(struct serve *serve) {
-    const struct options *options = &serve->options;
+    const struct options *options = serve->options;
     stop_guard_note(&serve->guard, "answers clients");
     stop_guard_serve(&serve->guard, (options->drain_delay + options->shutdown_timeout) * 1000);
     service_ready();
-    log_info("listening on %s, model %s, ready after %.0f ms", serve->socket.name,
-             serve->context.model_names[0], ms_since(serve->started_ns));
+    char several[32];
+    snprintf(several, sizeof(several), "%d models", serve->loader.count);
+    log_info("listening on %s, %s%s, ready after %.0f ms", serve->socket.name,
+             serve->has_several ? "" : "model ",
+             serve->has_several ? several : serve->only.http.names[0], ms_since(serve->started_ns));
     enum http_stop stop = http_server_run(serve->http);
     stop_guard_arm(&serve->guard, 0);
     log_info("stopped");
@@ -121,50 +182,37 @@ static _Noreturn void leave(struct serve *serve) {
     _exit(EX_SOFTWARE);
 }
 
-static bool device_hangs(const struct serve *serve) {
-    return serve->executor != NULL && executor_has_hung(serve->executor);
+/* Its ranks' processes, that is: they end with this one. */
+static void leave_if_hanging(struct serve *serve, bool is_closed) {
+    if (!is_closed)
+        leave(serve);
+}
+
+static void close_models(struct serve *serve) {
+    model_loader_stop(&serve->loader);
+    for (int i = 0; i < serve->loader.count; i++)
+        leave_if_hanging(serve, served_model_close(serve->loader.models[i], &serve->guard));
+    leave_if_hanging(serve, served_model_close(&serve->only, &serve->guard));
+    if (serve->transport != NULL &&
+        serve->has_executor) /* else the other ranks do not come to it */
+        serve->transport->ops->destroy(serve->transport);
+    model_loader_finish(&serve->loader);
 }
 
 static void finish(struct serve *serve) {
-    if (device_hangs(serve))
+    if (served_model_hangs(&serve->only))
         leave(serve);
+    serve->has_executor = serve->only.executor != NULL;
     stop_guard_note(&serve->guard, "closes the front end");
     http_server_destroy(serve->http);
     close_logs(serve);
-    stop_guard_note(&serve->guard, "ends the engine");
-    engine_destroy(serve->engine);
-    adapter_loader_finish(&serve->adapters);
-    if (device_hangs(serve)) /* found by the engine while it ended */
-        leave(serve);
-    stop_guard_note(&serve->guard, "closes the rest");
-    kv_event_publisher_close(serve->kv_events);
-    recorder_destroy(serve->recorder);
-    record_file_close(serve->record_file);
-    if (serve->drafter)
-        serve->drafter->ops->destroy(serve->drafter);
-    stop_guard_note(&serve->guard, "closes the ranks");
-    if (serve->executor)
-        serve->executor->ops->destroy(serve->executor);
-    if (serve->executor && serve->transport) /* else the other ranks do not come to it */
-        serve->transport->ops->destroy(serve->transport);
+    close_models(serve);
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
     api_keys_destroy(serve->keys);
     tls_credentials_unref(serve->credentials);
-    if (serve->wake_fd >= 0)
-        close(serve->wake_fd);
     response_store_destroy(serve->responses);
-    grammar_cache_destroy(serve->context.grammars);
-    vocabulary_loader_finish(&serve->vocabulary);
-    command_verify_finish(&serve->verify);
-    command_verify_finish(&serve->draft_verify);
-    chat_model_destroy(serve->chat);
-    score_model_destroy(serve->scores);
-    free(serve->given_template);
-    tokenizer_close(serve->tokenizer);
-    draft_model_close(&serve->draft);
-    model_close(serve->model);
-    options_finish(&serve->options);
+    model_options_finish(&serve->list);
     stop_guard_finish(&serve->guard);
 }
 
@@ -182,8 +230,35 @@ static void log_mistake(void *context, const char *line) {
     log_error("%s", line);
 }
 
+/* Several models, or what may become several, are the loader's. */
+/* What the command line and the environment say is as it was; of secrets, only that they are there.
+ */
+static int reload_models(void *context, struct error *err) {
+    struct serve *serve = context;
+    struct model_list list;
+    if (model_list_load(serve->argc, serve->argv, environ, &list, err) != 0)
+        return -1;
+    int status = model_loader_reload(&serve->loader, &list, serve->responses, serve->http, err);
+    model_options_finish(&list);
+    return status;
+}
+
+static void set_models(struct serve *serve) {
+    struct model_list *list = &serve->list;
+    serve->has_several = list->count > 1 || list->all.models_dir != NULL || list->all.models_hub;
+    serve->options = serve->has_several ? &list->all : &list->models[0].options;
+    if (serve->has_several) {
+        serve->reload.reload_models = reload_models;
+        serve->reload.models_context = serve;
+    }
+    serve->only.options = serve->options;
+    serve->only.activity = &serve->guard.engine_activity;
+    serve->only.http.created = time(NULL);
+    serve->only.http.parts.wake_fd = -1;
+}
+
 int command_serve(int argc, char *const *argv) {
-    struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
+    struct serve serve = {.socket = {.fd = -1}, .admin = {.fd = -1}, .only = {.wake_fd = -1}};
     struct error err = {0};
     serve.started_ns = clock_now_ns();
     int help_at = client_find_help(argc, argv);
@@ -191,13 +266,16 @@ int command_serve(int argc, char *const *argv) {
         return help(argc, argv, help_at);
     signals_block();
     log_file_find(&serve.reload.log);
-    if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
+    if (model_list_load(argc, argv, environ, &serve.list, &err) != 0) {
         options_list_mistakes(argc, argv, &err, log_mistake, NULL);
         return client_exit_status(&err);
     }
+    serve.argc = argc;
+    serve.argv = argv;
+    set_models(&serve);
     options_hide_secrets(argc, argv);
     enum log_level log_level;
-    CHECK(log_level_parse(serve.options.log_level, &log_level));
+    CHECK(log_level_parse(serve.options->log_level, &log_level));
     log_set_level(log_level);
     options_log_flags(argc, argv);
     options_warn_of_variables(environ);
@@ -206,7 +284,7 @@ int command_serve(int argc, char *const *argv) {
         log_error("%s", err.message);
     int status = started < 0 ? client_exit_status(&err) : started == 0 ? EX_OK : run(&serve);
     finish(&serve);
-    if (serve.transport != NULL && serve.executor == NULL) { /* is not closed (transport.h) */
+    if (serve.transport != NULL && !serve.has_executor) { /* is not closed (transport.h) */
         fflush(NULL);
         _exit(status);
     }

@@ -8,19 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static void log_model(const struct serve *serve) {
-    const struct model *model = serve->model;
-    const char *held = serve->options.quantization;
+static void log_model(const struct served_model *served) {
+    const struct model *model = served->model;
+    const char *held = served->options->quantization;
     bool is_held = strcmp(held, "none") != 0;
     log_info("model      %s: %s, %.4g million parameters, %s%s%s",
-             serve->model_name[0] != '\0' ? serve->model_name : serve->options.model,
+             served->model_name[0] != '\0' ? served->model_name : served->options->model,
              model->config.architecture, (double)model_num_parameters(model) / 1e6,
              model_quantisation(model), is_held ? ", float weights held as " : "",
              is_held ? held : "");
 }
 
-static void log_draft(const struct serve *serve) {
-    const struct draft_model *draft = &serve->draft;
+static void log_draft(const struct served_model *served) {
+    const struct draft_model *draft = &served->draft;
     if (draft->config.is_mtp)
         log_info(
             "draft      the model's layer %d, which predicts further tokens (MTP)%s; at most %d "
@@ -40,9 +40,9 @@ static void log_line(void *context, const char *line) {
 }
 
 /* The whole table is for operators: of GPUs and ranks, or who ask for it. */
-static void log_memory(struct serve *serve) {
-    struct memory_table *table = &serve->memory;
-    const struct executor_info *info = &serve->info;
+static void log_memory(struct served_model *served) {
+    struct memory_table *table = &served->memory;
+    const struct executor_info *info = &served->info;
     const struct serving_limits *limits = &info->limits;
     table->is_brief =
         !info->has_dedicated_memory && info->num_ranks == 1 && log_get_level() < LOG_DEBUG;
@@ -50,25 +50,25 @@ static void log_memory(struct serve *serve) {
     log_info("sequences  %d at a time (--max-num-seqs), of at most %d tokens each; %lld requests "
              "more may wait",
              (int)limits->max_num_seqs, (int)limits->max_model_len,
-             (long long)serve->options.max_queued_requests);
+             (long long)served->options->max_queued_requests);
     log_info("memory     %.0f of at most %.0f MiB in use%s", mib(memory_table_resident()),
              mib(memory_table_total(table)),
              table->is_brief ? "; --log-level debug lists the parts" : "");
 }
 
-static void log_chat(const struct serve *serve) {
-    const struct chat_model *chat = serve->chat;
+static void log_chat(const struct served_model *served) {
+    const struct chat_model *chat = served->chat;
     if (chat->chat_template != NULL)
         log_info("chat       template of %zu bytes, tool calls %s%s, reasoning %s",
-                 strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
+                 strlen(served->model->chat_template), tool_call_format_name(chat->tools),
                  chat->writes_tools ? " (described in text)" : "",
                  reasoning_format_name(chat->reasoning));
 }
 
 /* Defaults of requests that are not neutral, and where they come from. */
-static void log_sampling(const struct serve *serve) {
+static void log_sampling(const struct served_model *served) {
     static const struct sampling_settings neutral = SAMPLING_SETTINGS_NEUTRAL;
-    const struct sampling_settings *used = &serve->context.sampling;
+    const struct sampling_settings *used = &served->context.sampling;
     int count, length = 0;
     const struct sampling_field *fields = sampling_fields(&count);
     char text[512];
@@ -79,8 +79,8 @@ static void log_sampling(const struct serve *serve) {
                                i > 0 ? ", " : "", fields[i].name, value);
     }
     log_info("sampling   %s by default: %s", text,
-             strcmp(serve->options.generation_config, "none") == 0 ? "--generation-config none"
-             : sampling_fields_recommend(&serve->model->generation)
+             strcmp(served->options->generation_config, "none") == 0 ? "--generation-config none"
+             : sampling_fields_recommend(&served->model->generation)
                  ? "the model recommends it"
                  : "llama.cpp's, as the model recommends none");
 }
@@ -115,12 +115,31 @@ static void log_access(const struct serve *serve) {
             serve->socket.name);
 }
 
+static void log_only(struct served_model *served) {
+    log_model(served);
+    log_draft(served);
+    log_memory(served);
+    log_chat(served);
+    log_sampling(served);
+}
+
+/* Which are loaded was logged as they were. */
+static void log_several(const struct serve *serve) {
+    const struct model_loader *loader = &serve->loader;
+    for (int i = 0; i < loader->count; i++) {
+        const struct http_model *model = &loader->models[i]->http;
+        log_info("model      %s%s%s%s", model->names[0], i == 0 ? ", the default" : "",
+                 model->is_pinned ? ", pinned" : "", http_model_is_loaded(model) ? ", loaded" : "");
+    }
+    log_info("memory     at most %.0f MiB for all models together (--memory)",
+             mib(loader->memory_bytes));
+}
+
 void command_serve_log_start(struct serve *serve) {
     log_info("quire      %s (%s)", QUIRE_VERSION, build_facts_source());
-    log_model(serve);
-    log_draft(serve);
-    log_memory(serve);
-    log_chat(serve);
-    log_sampling(serve);
+    if (serve->has_several)
+        log_several(serve);
+    else
+        log_only(&serve->only);
     log_access(serve);
 }

@@ -173,6 +173,15 @@ size_t memory_table_program_bytes(const struct executor_info *info, int num_proc
     return resident - min_size(info->memory.swap_bytes, resident);
 }
 
+size_t memory_table_rank_bytes(const struct executor_info *info) {
+    size_t ranks = (size_t)max_int32(info->num_ranks - 1, 0) * RANK_BYTES;
+    return device_bytes(info) + info->memory.swap_bytes + PROCESS_BYTES + ranks;
+}
+
+size_t memory_table_vocabulary_bytes(const struct executor_info *info) {
+    return (size_t)info->limits.vocab_size * VOCABULARY_BYTES;
+}
+
 size_t memory_table_total(const struct memory_table *table) {
     return device_bytes(table->executor) + table->executor->memory.swap_bytes +
            table->engine_bytes + table->http_bytes + table->response_bytes + table->program_bytes;

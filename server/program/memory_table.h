@@ -26,6 +26,11 @@ size_t memory_table_resident(void);
  * `loaded`. */
 size_t memory_table_program_bytes(const struct executor_info *info, int num_processes, bool loaded);
 
+/* Of one of several models, on the CPU: what its ranks take in a process of their own, and what its
+ * vocabulary takes in the server's. */
+size_t memory_table_rank_bytes(const struct executor_info *info);
+size_t memory_table_vocabulary_bytes(const struct executor_info *info);
+
 /* Returns the host memory in bytes: on the CPU that of all parts, with a GPU that of the parts not
  * on it. */
 size_t memory_table_total(const struct memory_table *table);

@@ -69,5 +69,7 @@ void reload_run(void *context) {
         log_error("%s; the keys stay as they were", err.message);
     if (reload_tls(reload, &err) != 0)
         log_error("%s; the certificates stay as they were", err.message);
+    if (reload->reload_models != NULL && reload->reload_models(reload->models_context, &err) != 0)
+        log_error("%s; the models stay as they were", err.message);
     service_ready();
 }

@@ -1,5 +1,6 @@
-/* Handles SIGHUP: reopens the logs if they are files, and rereads the file of API keys and the
- * certificates. A failure is logged and leaves everything unchanged. */
+/* Handles SIGHUP: reopens the logs if they are files, and rereads the file of API keys, the
+ * certificates, and the list of several models. A failure is logged and leaves everything
+ * unchanged. */
 #ifndef QUIRE_SERVER_PROGRAM_RELOAD_H
 #define QUIRE_SERVER_PROGRAM_RELOAD_H
 
@@ -17,6 +18,10 @@ struct reload {
     struct api_keys *keys;
     struct tls_files tls;     /* certfile NULL: no TLS */
     struct http_server *http; /* the server with these credentials */
+    /* Serves the models of the configuration as it is now; NULL: there is one model, which stays.
+     */
+    int (*reload_models)(void *context, struct error *err);
+    void *models_context;
 };
 
 /* Installs the keys of the file, and warns when others can read it. Does nothing without a file. */

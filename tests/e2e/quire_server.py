@@ -53,15 +53,19 @@ def clean_environment(**extra):
 
 class QuireServer:
     """`quire serve` on a free port, unless it is given. Extra arguments are options: "--max-num-seqs", 2. launcher: a
-    command that starts it, as mpirun."""
+    command that starts it, as mpirun. With "--model" among them it has that one, the last, under the same name; has_model:
+    the arguments say which models it has, and their names."""
 
-    def __init__(self, log_path, *arguments, environment=None, binary=BINARY, port=None, launcher=()):
+    def __init__(self, log_path, *arguments, environment=None, binary=BINARY, port=None, launcher=(), has_model=False):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = Path(log_path)
         self.log = open(self.log_path, "wb")
-        command = [*map(str, launcher), binary, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
-                   self.port, *arguments]
+        model = () if has_model else ("--model", MODEL, "--served-model-name", NAME)
+        while not has_model and "--model" in arguments:
+            at = arguments.index("--model")
+            model, arguments = ("--model", arguments[at + 1], *model[2:]), arguments[:at] + arguments[at + 2:]
+        command = [*map(str, launcher), binary, "serve", *model, "--port", self.port, *arguments]
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log,
                                         stderr=self.log, env=clean_environment(**(environment or {})))
         self.wait_until_ready()

@@ -38,7 +38,7 @@ static int read_state(struct fake_executor *fake, const struct step_inputs *in, 
 
 static int read_states_before(struct fake_executor *fake, const struct step_inputs *in,
                               const struct draft_request *request, uint64_t *out_history) {
-    uint64_t history;
+    uint64_t history = 0;
     for (int32_t p = 0; p < request->begin - 1 && fake->window == 0; p++) {
         const struct shadow_slot *slot = slot_at(fake, in, request->seq, p);
         if (slot == NULL || slot->position != p)
@@ -112,7 +112,7 @@ static int run_request(struct fake_executor *fake, const struct batch *batch,
                        int32_t *drafts) {
     const struct step_inputs *in = &batch->inputs;
     int32_t end = request->begin + request->num_inputs;
-    uint64_t history;
+    uint64_t history = 0;
     if (request->seq < 0 || request->seq >= in->num_seqs || request->num_inputs < 1)
         return fake_forward_violate(fake, "a draft of no sequence", request->seq,
                                     request->num_inputs);

@@ -29,7 +29,11 @@ struct api_context {
     bool has_raw_embeddings;          /* if a request does not say, their length is not made 1 */
     struct grammar_cache *grammars;   /* compiled forms of outputs; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
-    int32_t tenant;           /* of the request's API key (auth.h); -1 if there are no keys */
+    int32_t tenant; /* of the request's API key (auth.h); -1 if there are no keys */
+    /* The model's state in llama.cpp's words (http_models.h); NULL: it is always loaded. Of one
+     * that was not loaded yet, only names, the adapters that a key may use, and `created` are
+     * known. */
+    const char *status;
     char *const *model_names; /* served names, or those that a key may use; the first is reported */
     int num_model_names;
     bool takes_any_model;                          /* any other name also means this model */

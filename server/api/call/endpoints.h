@@ -98,14 +98,14 @@ struct response_items_query {
 int responses_stored_items(const struct api_context *context, struct text id,
                            const struct response_items_query *query, struct byte_buffer *out,
                            struct api_error *err);
-/* /v1/models, in OpenAI's format or Anthropic's. */
-void models_endpoint_list(const struct api_context *context, bool is_anthropic,
+/* /v1/models, in OpenAI's format or Anthropic's; of several models, each as the key sees it. */
+void models_endpoint_list(const struct api_context *const *contexts, int count, bool is_anthropic,
                           struct byte_buffer *out);
 /* /v1/models/{id}; -1 with a 404 for an unknown id. */
 int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
                         struct byte_buffer *out, struct api_error *err);
-/* /api/tags, or /api/ps if they are loaded, in Ollama's format. */
-void ollama_models_list(const struct api_context *context, bool are_loaded,
+/* /api/tags or, of those that are loaded, /api/ps, in Ollama's format. */
+void ollama_models_list(const struct api_context *const *contexts, int count, bool are_loaded,
                         struct byte_buffer *out);
 /* /props in llama.cpp's format: the server's sampling defaults, and what the model is. model_path
  * is the model's name: paths are not revealed. */

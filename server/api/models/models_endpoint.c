@@ -9,6 +9,15 @@
 #include <stdio.h>
 #include <time.h>
 
+/* Writes null for a model that was not loaded yet. */
+static void write_length(const char *name, const struct api_context *context,
+                         struct byte_buffer *out) {
+    if (context->limits != NULL)
+        json_write_int_member(out, name, context->limits->max_model_len);
+    else
+        json_write_raw_member(out, name, "null");
+}
+
 /* An adapter's parent is the model. */
 static void write_model(const struct api_context *context, const char *name, bool is_adapter,
                         struct byte_buffer *out) {
@@ -19,8 +28,14 @@ static void write_model(const struct api_context *context, const char *name, boo
     json_write_text_member(out, "owned_by", "quire");
     json_write_text_member(out, "root", is_adapter ? name : context->model_names[0]);
     json_write_text_member(out, "parent", is_adapter ? context->model_names[0] : NULL);
-    json_write_int_member(out, "max_model_len", context->limits->max_model_len);
+    write_length("max_model_len", context, out);
     json_write_raw_member(out, "permission", "[]");
+    if (context->status != NULL) {
+        json_write_key(out, "status");
+        json_write_begin_object(out);
+        json_write_text_member(out, "value", context->status);
+        json_write_end_object(out);
+    }
     json_write_end_object(out);
 }
 
@@ -37,47 +52,61 @@ static void write_anthropic(const struct api_context *context, const char *name,
     json_write_text_member(out, "id", name);
     json_write_text_member(out, "display_name", name);
     json_write_text_member(out, "created_at", created);
-    json_write_int_member(out, "max_input_tokens", context->limits->max_model_len);
-    json_write_int_member(out, "max_tokens", context->limits->max_model_len);
+    write_length("max_input_tokens", context, out);
+    write_length("max_tokens", context, out);
     json_write_end_object(out);
 }
 
 typedef void write_entry(const struct api_context *context, const char *name, bool is_adapter,
                          struct byte_buffer *out);
 
-/* Writes the name of the last one that was written, if any was. */
+#define MAX_NAME_BYTES 256
+
+/* The names of the first and the last one that were written; "": none. */
+struct range {
+    char first[MAX_NAME_BYTES], last[MAX_NAME_BYTES];
+};
+
+static void extend(struct range *range, const char *name) {
+    if (range->first[0] == '\0')
+        snprintf(range->first, sizeof(range->first), "%s", name);
+    snprintf(range->last, sizeof(range->last), "%s", name);
+}
+
 static void write_adapters(const struct api_context *context, write_entry *write,
-                           char last[static MAX_ADAPTER_NAME_BYTES + 1], struct byte_buffer *out) {
+                           struct range *range, struct byte_buffer *out) {
     struct adapter *adapters[LORA_MAX_SLOTS];
     int count = context->adapters != NULL ? served_adapters_list(context->adapters, adapters) : 0;
     for (int i = 0; i < count; i++) {
         if (api_context_allows(context, adapters[i]->name)) {
             write(context, adapters[i]->name, true, out);
-            snprintf(last, MAX_ADAPTER_NAME_BYTES + 1, "%s", adapters[i]->name);
+            extend(range, adapters[i]->name);
         }
         adapter_unref(adapters[i]);
     }
 }
 
-void models_endpoint_list(const struct api_context *context, bool is_anthropic,
+void models_endpoint_list(const struct api_context *const *contexts, int count, bool is_anthropic,
                           struct byte_buffer *out) {
     write_entry *write = is_anthropic ? write_anthropic : write_model;
-    char last_adapter[MAX_ADAPTER_NAME_BYTES + 1] = "";
+    struct range range = {"", ""};
     json_write_begin_object(out);
     if (!is_anthropic)
         json_write_text_member(out, "object", "list");
     json_write_key(out, "data");
     json_write_begin_array(out);
-    for (int i = 0; i < context->num_model_names; i++)
-        write(context, context->model_names[i], false, out);
-    write_adapters(context, write, last_adapter, out);
+    for (int m = 0; m < count; m++) {
+        for (int i = 0; i < contexts[m]->num_model_names; i++) {
+            write(contexts[m], contexts[m]->model_names[i], false, out);
+            extend(&range, contexts[m]->model_names[i]);
+        }
+        write_adapters(contexts[m], write, &range, out);
+    }
     json_write_end_array(out);
     if (is_anthropic) {
-        int last = context->num_model_names > 0 ? context->num_model_names - 1 : 0;
-        const char *name = last_adapter[0] != '\0' ? last_adapter : context->model_names[last];
         json_write_raw_member(out, "has_more", "false");
-        json_write_text_member(out, "first_id", context->model_names[0]);
-        json_write_text_member(out, "last_id", name);
+        json_write_text_member(out, "first_id", range.first[0] != '\0' ? range.first : NULL);
+        json_write_text_member(out, "last_id", range.last[0] != '\0' ? range.last : NULL);
     }
     json_write_end_object(out);
 }

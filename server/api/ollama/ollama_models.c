@@ -1,5 +1,5 @@
-/* What Ollama's API says about models: /api/tags, /api/ps and /api/show. This server has one model,
- * which is always loaded; of its files it says nothing here. */
+/* What Ollama's API says about models: /api/tags, /api/ps and /api/show. Of their files
+ * it says nothing. */
 #include "server/api/call/endpoints.h"
 
 #include "config/json/json_parse.h"
@@ -47,16 +47,15 @@ static void write_details(const struct api_context *context, struct byte_buffer 
     json_write_raw_member(out, "families", "[]");
     json_write_text_member(out, "parameter_size", "");
     json_write_text_member(out, "quantization_level", "");
-    json_write_int_member(out, "context_length", context->limits->max_model_len);
-    json_write_int_member(out, "embedding_length", context->limits->hidden_size);
+    if (context->limits != NULL) {
+        json_write_int_member(out, "context_length", context->limits->max_model_len);
+        json_write_int_member(out, "embedding_length", context->limits->hidden_size);
+    }
     json_write_end_object(out);
 }
 
-void ollama_models_list(const struct api_context *context, bool are_loaded,
+static void write_names(const struct api_context *context, bool are_loaded,
                         struct byte_buffer *out) {
-    json_write_begin_object(out);
-    json_write_key(out, "models");
-    json_write_begin_array(out);
     for (int i = 0; i < context->num_model_names; i++) {
         const char *name = context->model_names[i];
         json_write_begin_object(out);
@@ -73,6 +72,18 @@ void ollama_models_list(const struct api_context *context, bool are_loaded,
             ollama_format_time("modified_at", context->created, 0, out);
         }
         json_write_end_object(out);
+    }
+}
+
+void ollama_models_list(const struct api_context *const *contexts, int count, bool are_loaded,
+                        struct byte_buffer *out) {
+    json_write_begin_object(out);
+    json_write_key(out, "models");
+    json_write_begin_array(out);
+    for (int i = 0; i < count; i++) {
+        const char *status = contexts[i]->status;
+        if (!are_loaded || status == NULL || strcmp(status, "loaded") == 0)
+            write_names(contexts[i], are_loaded, out);
     }
     json_write_end_array(out);
     json_write_end_object(out);

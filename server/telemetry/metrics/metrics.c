@@ -60,7 +60,7 @@ static void write_step_parts(const struct metrics_text *w, const struct engine_s
     metrics_text_header(w, name, "histogram",
                         "Time of the engine's thread for a step, by what it did.");
     for (int i = 0; i < NUM_STEP_PARTS; i++) {
-        struct metrics_text of_part = {.prefix = w->prefix, .out = w->out};
+        struct metrics_text of_part = {.prefix = w->prefix, .families = w->families};
         byte_buffer_append(&of_part.labels, w->labels.data, w->labels.length);
         byte_buffer_printf(&of_part.labels, ",part=\"%s\"", step_part_name((enum step_part)i));
         metrics_text_histogram(&of_part, name, &s->step_host[i]);
@@ -249,8 +249,8 @@ static void write_rank_memory(const struct metrics_text *w, const struct metrics
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
             const char *memory = (const char *)&facts->rank_memory[r] + parts[i].offset;
             metrics_text_begin_sample(w, name, "");
-            byte_buffer_printf(w->out, ",rank=\"%d\",part=\"%s\"} %zu\n", r, parts[i].part,
-                               *(const size_t *)memory);
+            byte_buffer_printf(w->families->out, ",rank=\"%d\",part=\"%s\"} %zu\n", r,
+                               parts[i].part, *(const size_t *)memory);
         }
 }
 
@@ -290,12 +290,12 @@ static void write_ranks(const struct metrics_text *w, const struct engine_stats 
     }
 }
 
-static void write_engine_metrics(const struct metrics_text *w, const struct metrics_facts *facts,
-                                 const struct engine_stats *s) {
+static void write_engine_metrics(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct engine_stats *s = &model->engine;
     write_engine(w, s);
     write_memory(w, s);
     write_old_names(w, s);
-    write_rank_memory(w, facts);
+    write_rank_memory(w, model->facts);
     write_ranks(w, s);
     write_masks(w, s);
     write_drafts(w, s);
@@ -305,7 +305,28 @@ static void write_engine_metrics(const struct metrics_text *w, const struct metr
     write_step_parts(w, s);
 }
 
-static void write_recording(const struct metrics_text *w, const struct engine_stats *s) {
+static void write_caches(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct kv_event_stats *events = &model->kv_events;
+    const struct grammar_cache_stats *grammars = &model->grammars;
+    metrics_text_single(
+        w, "kv_event_batches_total", "counter",
+        "Batches of changes of the prefix cache that were numbered to be published.",
+        (double)events->batches);
+    metrics_text_single(w, "kv_event_batches_lost_total", "counter",
+                        "Batches of them that nobody got, as the publisher's queue was full.",
+                        (double)events->lost_batches);
+    metrics_text_single(w, "grammar_cache_hits_total", "counter",
+                        "Output formats whose grammar was in the cache.", (double)grammars->hits);
+    metrics_text_single(w, "grammar_cache_misses_total", "counter",
+                        "Output formats whose grammar was compiled, or not valid.",
+                        (double)grammars->misses);
+    metrics_text_single(w, "grammar_cache_bytes", "gauge",
+                        "Memory of the grammars that are kept, with the masks that are known.",
+                        (double)grammars->bytes);
+}
+
+static void write_recording(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct engine_stats *s = &model->engine;
     metrics_text_single(
         w, "recording", "gauge",
         "1 while requests are recorded (--record); 0 too when that pauses or has failed.",
@@ -341,8 +362,8 @@ static void write_http(const struct metrics_text *w, const struct http_stats *ht
     for (int i = 0; i < http->num_causes; i++) {
         const struct http_error_count *error = &http->errors[i];
         metrics_text_begin_sample(w, "http_errors_total", "");
-        byte_buffer_printf(w->out, ",status=\"%d\",code=\"%s\"} %llu\n", error->status, error->code,
-                           (unsigned long long)error->count);
+        byte_buffer_printf(w->families->out, ",status=\"%d\",code=\"%s\"} %llu\n", error->status,
+                           error->code, (unsigned long long)error->count);
     }
     metrics_text_single(w, "http_requests_rejected_total", "counter",
                         "Requests refused at admission (429, 503).", (double)http->rejected);
@@ -360,22 +381,9 @@ static void write_http(const struct metrics_text *w, const struct http_stats *ht
     metrics_text_single(w, "trace_spans_lost_total", "counter",
                         "Spans that the collector of traces did not take.",
                         (double)http->trace_spans_lost);
-    metrics_text_single(
-        w, "kv_event_batches_total", "counter",
-        "Batches of changes of the prefix cache that were numbered to be published.",
-        (double)http->kv_events.batches);
-    metrics_text_single(w, "kv_event_batches_lost_total", "counter",
-                        "Batches of them that nobody got, as the publisher's queue was full.",
-                        (double)http->kv_events.lost_batches);
-    metrics_text_single(w, "grammar_cache_hits_total", "counter",
-                        "Output formats whose grammar was in the cache.",
-                        (double)http->grammars.hits);
-    metrics_text_single(w, "grammar_cache_misses_total", "counter",
-                        "Output formats whose grammar was compiled, or not valid.",
-                        (double)http->grammars.misses);
-    metrics_text_single(w, "grammar_cache_bytes", "gauge",
-                        "Memory of the grammars that are kept, with the masks that are known.",
-                        (double)http->grammars.bytes);
+}
+
+static void write_memory_of_http(const struct metrics_text *w, const struct http_stats *http) {
     metrics_text_single(w, "response_store_entries", "gauge", "Responses that are kept.",
                         (double)http->responses.num_entries);
     metrics_text_single(w, "response_store_bytes", "gauge",
@@ -398,10 +406,10 @@ static void write_key_sample(const struct metrics_text *w, const char *name,
     char number[METRICS_TEXT_NUMBER_CHARS];
     metrics_text_number(value, number);
     metrics_text_begin_sample(w, name, "");
-    byte_buffer_printf(w->out, ",key=\"%s\"", key->entry.name);
+    byte_buffer_printf(w->families->out, ",key=\"%s\"", key->entry.name);
     if (class != NULL)
-        byte_buffer_printf(w->out, ",class=\"%s\"", class);
-    byte_buffer_printf(w->out, "} %s\n", number);
+        byte_buffer_printf(w->families->out, ",class=\"%s\"", class);
+    byte_buffer_printf(w->families->out, "} %s\n", number);
 }
 
 static void write_key_requests(const struct metrics_text *w, const struct api_keys *keys) {
@@ -466,14 +474,15 @@ static void write_adapter_names(const struct metrics_text *w, struct adapter *co
         if (atomic_load(are_running ? &a->num_running : &a->num_waiting) == 0)
             continue;
         if (!is_first)
-            byte_buffer_append_text(w->out, ",");
-        metrics_text_label_value(w->out, a->name);
+            byte_buffer_append_text(w->families->out, ",");
+        metrics_text_label_value(w->families->out, a->name);
         is_first = false;
     }
 }
 
 /* vLLM's: its value is the time. */
-static void write_adapters(const struct metrics_text *w, const struct metrics_facts *facts) {
+static void write_adapters(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct metrics_facts *facts = model->facts;
     static const char info[] = "lora_requests_info", total[] = "lora_requests_total";
     struct adapter *adapters[LORA_MAX_SLOTS];
     if (facts->adapters == NULL)
@@ -481,36 +490,38 @@ static void write_adapters(const struct metrics_text *w, const struct metrics_fa
     int count = served_adapters_list(facts->adapters, adapters);
     metrics_text_header(w, info, "gauge", "Adapters with running and waiting requests.");
     metrics_text_begin_sample(w, info, "");
-    byte_buffer_printf(w->out, ",max_lora=\"%d\",running_lora_adapters=\"", facts->max_adapters);
+    byte_buffer_printf(w->families->out, ",max_lora=\"%d\",running_lora_adapters=\"",
+                       facts->max_adapters);
     write_adapter_names(w, adapters, count, true);
-    byte_buffer_append_text(w->out, "\",waiting_lora_adapters=\"");
+    byte_buffer_append_text(w->families->out, "\",waiting_lora_adapters=\"");
     write_adapter_names(w, adapters, count, false);
-    byte_buffer_printf(w->out, "\"} %lld\n", (long long)time(NULL));
+    byte_buffer_printf(w->families->out, "\"} %lld\n", (long long)time(NULL));
     metrics_text_header(w, total, "counter", "Accepted requests of each adapter.");
     for (int i = 0; i < count; i++) {
         metrics_text_begin_sample(w, total, "");
-        byte_buffer_append_text(w->out, ",adapter=\"");
-        metrics_text_label_value(w->out, adapters[i]->name);
-        byte_buffer_printf(w->out, "\"} %llu\n",
+        byte_buffer_append_text(w->families->out, ",adapter=\"");
+        metrics_text_label_value(w->families->out, adapters[i]->name);
+        byte_buffer_printf(w->families->out, "\"} %llu\n",
                            (unsigned long long)atomic_load(&adapters[i]->num_submitted));
         adapter_unref(adapters[i]);
     }
 }
 
-static void write_info(const struct metrics_text *w, const struct metrics_facts *facts,
-                       const struct engine_stats *s) {
+static void write_info(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct metrics_facts *facts = model->facts;
+    const struct engine_stats *s = &model->engine;
     metrics_text_header(w, "cache_config_info", "gauge", "The KV cache's configuration.");
     metrics_text_begin_sample(w, "cache_config_info", "");
-    byte_buffer_printf(w->out,
+    byte_buffer_printf(w->families->out,
                        ",block_size=\"%d\",num_gpu_blocks=\"%d\",num_cpu_blocks=\"%d\","
                        "cache_dtype=\"%s\",enable_prefix_caching=\"%s\"} 1.0\n",
                        s->block_size, s->num_blocks, s->num_host_blocks, facts->cache_dtype,
                        facts->has_prefix_caching ? "True" : "False");
     metrics_text_header(w, "build_info", "gauge", "The program, and where it computes.");
     metrics_text_begin_sample(w, "build_info", "");
-    byte_buffer_append_text(w->out, ",version=\"" QUIRE_VERSION "\",device=\"");
-    metrics_text_label_value(w->out, facts->device);
-    byte_buffer_append_text(w->out, "\"} 1.0\n");
+    byte_buffer_append_text(w->families->out, ",version=\"" QUIRE_VERSION "\",device=\"");
+    metrics_text_label_value(w->families->out, facts->device);
+    byte_buffer_append_text(w->families->out, "\"} 1.0\n");
 }
 
 /* By the names and without the labels that Prometheus' client libraries give them:
@@ -537,41 +548,95 @@ static void write_process(struct byte_buffer *out, const struct process_stats *p
     }
 }
 
-/* The process metrics know nothing of a rank process, which holds weights and KV blocks. */
-static void write_resident(const struct metrics_text *w, const struct process_stats *process,
-                           const struct process_stats *ranks) {
-    size_t of_ranks = ranks != NULL ? ranks->resident_bytes : 0;
+/* The process metrics know nothing of rank processes, which hold weights and KV blocks. */
+static void write_resident(const struct metrics_text *w, const struct metrics_server *server) {
+    size_t bytes = server->process->resident_bytes;
+    for (int i = 0; i < server->num_models; i++)
+        if (server->models[i].has_rank_process)
+            bytes += server->models[i].ranks.resident_bytes;
     metrics_text_single(w, "memory_resident_bytes", "gauge",
-                        "Memory that is in use, of the rank process too.",
-                        (double)(process->resident_bytes + of_ranks));
-    if (ranks == NULL)
+                        "Memory that is in use, of the rank process too.", (double)bytes);
+}
+
+static void write_rank_process(const struct metrics_text *w, const struct metrics_model *model) {
+    if (!model->has_rank_process)
         return;
     metrics_text_single(w, "rank_process_resident_memory_bytes", "gauge",
-                        "Memory of the rank process that is in use.", (double)of_ranks);
+                        "Memory of the rank process that is in use.",
+                        (double)model->ranks.resident_bytes);
     metrics_text_single(w, "rank_process_cpu_seconds_total", "counter",
                         "CPU time of the rank process; begins at 0 when it is started again.",
-                        ranks->cpu_seconds);
+                        model->ranks.cpu_seconds);
 }
 
-void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
-                    const struct http_stats *http, const struct process_stats *process,
-                    const struct process_stats *ranks, struct byte_buffer *out) {
-    struct metrics_text w = metrics_text_begin(facts->prefix, facts->model_name, out);
-    write_engine_metrics(&w, facts, engine);
-    write_adapters(&w, facts);
-    write_http(&w, http);
-    write_recording(&w, engine);
-    write_resident(&w, process, ranks);
-    write_info(&w, facts, engine);
-    write_process(out, process);
-    metrics_text_finish(&w);
+/* What is not known yet is left out. */
+static void write_state(const struct metrics_text *w, const struct metrics_model *model) {
+    static const char *const states[] = {"unloaded", "loading", "loaded", "sleeping"};
+    metrics_text_header(w, "model_state", "gauge", "1 for the state that the model is in.");
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        metrics_text_sample(w, "model_state", "", "state", states[i],
+                            strcmp(states[i], model->status) == 0);
+    metrics_text_single(w, "models_loads_total", "counter",
+                        "Times that the model was loaded, or woke.", (double)model->num_loads);
+    metrics_text_single(w, "models_sleeps_total", "counter",
+                        "Times that the model was put to sleep.", (double)model->num_sleeps);
+    metrics_text_single(w, "models_waits_total", "counter",
+                        "Requests that had to wait for the model.", (double)model->num_waits);
+    metrics_text_single(w, "model_requests_waiting", "gauge",
+                        "Requests that wait until the model is loaded, or for its turn.",
+                        (double)model->num_waiting);
+    if (model->planned_bytes > 0)
+        metrics_text_single(w, "model_planned_bytes", "gauge",
+                            "Host memory that the model takes at most while it is loaded.",
+                            (double)model->planned_bytes);
+    if (model->load_seconds > 0)
+        metrics_text_single(w, "model_load_seconds", "gauge",
+                            "Time that the model took to be loaded or to wake, the last time.",
+                            model->load_seconds);
 }
 
-void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,
-                         struct byte_buffer *out) {
-    if (!api_keys_are_needed(keys))
-        return;
-    struct metrics_text w = metrics_text_begin(facts->prefix, facts->model_name, out);
-    write_keys(&w, keys);
+static void
+write_models(const struct metrics_server *server, struct metrics_text_families *families,
+             void (*write)(const struct metrics_text *w, const struct metrics_model *model),
+             bool only_loaded) {
+    for (int i = 0; i < server->num_models; i++) {
+        const struct metrics_model *model = &server->models[i];
+        if (model->is_hidden || (only_loaded && model->facts == NULL))
+            continue;
+        struct metrics_text w = metrics_text_begin(server->prefix, model->name, families);
+        write(&w, model);
+        metrics_text_finish(&w);
+    }
+}
+
+/* One model's are in this order since there is /metrics. */
+void metrics_format(const struct metrics_server *server, struct byte_buffer *out) {
+    struct metrics_text_families families = {0}, of_keys = {0};
+    const char *name = server->has_several ? NULL : server->models[0].name;
+    struct metrics_text w = metrics_text_begin(server->prefix, name, &families);
+    write_models(server, &families, write_engine_metrics, true);
+    write_models(server, &families, write_adapters, true);
+    write_http(&w, server->http);
+    write_models(server, &families, write_caches, true);
+    write_memory_of_http(&w, server->http);
+    write_models(server, &families, write_recording, true);
+    write_resident(&w, server);
+    write_models(server, &families, write_rank_process, true);
+    write_models(server, &families, write_info, true);
+    if (server->has_several) {
+        write_models(server, &families, write_state, false);
+        metrics_text_single(&w, "models_memory_bytes", "gauge",
+                            "Host memory that all models together may take.",
+                            (double)server->memory_bytes);
+        metrics_text_single(&w, "models_memory_used_bytes", "gauge",
+                            "Host memory that all models take at most, as they are now.",
+                            (double)server->used_bytes);
+    }
+    metrics_text_families_finish(&families, out);
+    write_process(out, server->process);
+    w.families = &of_keys;
+    if (server->keys != NULL && api_keys_are_needed(server->keys))
+        write_keys(&w, server->keys);
+    metrics_text_families_finish(&of_keys, out);
     metrics_text_finish(&w);
 }

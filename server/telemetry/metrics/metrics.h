@@ -34,8 +34,6 @@ struct http_stats {
     int64_t connections;
     size_t held_bytes; /* of the memory budget for bodies and answers */
     uint64_t log_lines_lost, access_log_lines_lost, trace_spans_lost;
-    struct kv_event_stats kv_events;
-    struct grammar_cache_stats grammars;
     struct response_store_stats responses;
     size_t planned_bytes; /* at most, see memory_table.h */
 };
@@ -46,8 +44,6 @@ void metrics_http_count_error(struct http_stats *http, int status, const char *c
 
 /* Facts that never change. Texts outlive all uses. */
 struct metrics_facts {
-    const char *prefix; /* for instance "quire:" */
-    const char *model_name;
     const char *device;
     const char *cache_dtype; /* of the KV cache */
     bool has_prefix_caching;
@@ -57,12 +53,37 @@ struct metrics_facts {
     int32_t max_adapters;
 };
 
-/* ranks: of the rank process; NULL: the ranks live in this one. */
-void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
-                    const struct http_stats *http, const struct process_stats *process,
-                    const struct process_stats *ranks, struct byte_buffer *out);
-/* The same for each listed key, with its name in the label `key`; nothing if no key is needed. */
-void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,
-                         struct byte_buffer *out);
+/* A model of the server as it is now. */
+struct metrics_model {
+    const char *name;
+    bool is_hidden; /* only its memory counts: whoever asks has a key that may not use it */
+    /* One of several: */
+    const char *status;   /* unloaded, loading, loaded or sleeping */
+    size_t planned_bytes; /* host memory while it is loaded, at most; 0: not known yet */
+    double load_seconds;  /* what its last start or wake took; 0: it had none */
+    int64_t num_waiting;  /* requests that wait for it, not for its engine */
+    uint64_t num_loads, num_sleeps, num_waits;
+    /* Of a model that is loaded: */
+    const struct metrics_facts *facts; /* NULL: it is not */
+    struct engine_stats engine;
+    bool has_rank_process;
+    struct process_stats ranks; /* of the rank process */
+    struct kv_event_stats kv_events;
+    struct grammar_cache_stats grammars;
+};
+
+struct metrics_server {
+    const char *prefix; /* for instance "quire:" */
+    const struct metrics_model *models;
+    int num_models; /* at least one */
+    /* Models are loaded and put to sleep. Metrics of the whole server then have no model_name. */
+    bool has_several;
+    size_t memory_bytes, used_bytes; /* of several models: what they may take and take, at most */
+    const struct http_stats *http;
+    const struct process_stats *process;
+    const struct api_keys *keys; /* NULL: without metrics of keys */
+};
+
+void metrics_format(const struct metrics_server *server, struct byte_buffer *out);
 
 #endif

@@ -1,20 +1,34 @@
 #include "server/telemetry/metrics/metrics_text.h"
 
+#include "config/base/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct metrics_text metrics_text_begin(const char *prefix, const char *model_name,
-                                       struct byte_buffer *out) {
-    struct metrics_text text = {.prefix = prefix, .out = out};
-    byte_buffer_append_text(&text.labels, "model_name=\"");
-    metrics_text_label_value(&text.labels, model_name);
-    byte_buffer_append_text(&text.labels, "\",engine=\"0\"");
+                                       struct metrics_text_families *families) {
+    struct metrics_text text = {.prefix = prefix, .families = families};
+    if (model_name != NULL) {
+        byte_buffer_append_text(&text.labels, "model_name=\"");
+        metrics_text_label_value(&text.labels, model_name);
+        byte_buffer_append_text(&text.labels, "\",");
+    }
+    byte_buffer_append_text(&text.labels, "engine=\"0\"");
     return text;
 }
 
 void metrics_text_finish(struct metrics_text *text) {
     byte_buffer_finish(&text->labels);
+}
+
+void metrics_text_families_finish(struct metrics_text_families *families, struct byte_buffer *out) {
+    for (int i = 0; i < families->count; i++) {
+        struct byte_buffer *text = &families->items[i].text;
+        byte_buffer_append(out, text->data, text->length);
+        out->failed |= text->failed;
+        byte_buffer_finish(text);
+    }
 }
 
 void metrics_text_label_value(struct byte_buffer *out, const char *value) {
@@ -41,14 +55,23 @@ void metrics_text_number(double value, char out[METRICS_TEXT_NUMBER_CHARS]) {
 
 void metrics_text_header(const struct metrics_text *text, const char *name, const char *type,
                          const char *help) {
-    byte_buffer_printf(text->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", text->prefix, name, help,
+    struct metrics_text_families *families = text->families;
+    int i = 0;
+    while (i < families->count && strcmp(families->items[i].name, name) != 0)
+        i++;
+    families->out = &families->items[i].text;
+    if (i < families->count)
+        return;
+    CHECK(families->count < METRICS_TEXT_MAX_FAMILIES);
+    families->items[families->count++].name = name;
+    byte_buffer_printf(families->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", text->prefix, name, help,
                        text->prefix, name, type);
 }
 
 void metrics_text_begin_sample(const struct metrics_text *text, const char *name,
                                const char *suffix) {
-    byte_buffer_printf(text->out, "%s%s%s{", text->prefix, name, suffix);
-    byte_buffer_append(text->out, text->labels.data, text->labels.length);
+    byte_buffer_printf(text->families->out, "%s%s%s{", text->prefix, name, suffix);
+    byte_buffer_append(text->families->out, text->labels.data, text->labels.length);
 }
 
 void metrics_text_sample(const struct metrics_text *text, const char *name, const char *suffix,
@@ -57,8 +80,8 @@ void metrics_text_sample(const struct metrics_text *text, const char *name, cons
     metrics_text_number(value, number);
     metrics_text_begin_sample(text, name, suffix);
     if (label != NULL)
-        byte_buffer_printf(text->out, ",%s=\"%s\"", label, label_value);
-    byte_buffer_printf(text->out, "} %s\n", number);
+        byte_buffer_printf(text->families->out, ",%s=\"%s\"", label, label_value);
+    byte_buffer_printf(text->families->out, "} %s\n", number);
 }
 
 void metrics_text_single(const struct metrics_text *text, const char *name, const char *type,

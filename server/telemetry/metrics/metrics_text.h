@@ -10,15 +10,31 @@
 #include "config/base/byte_buffer.h"
 #include "engine/stats/engine_stats.h"
 
+#define METRICS_TEXT_MAX_FAMILIES 160
+
+/* The text of each metric, in the order in which they began. Samples of a metric stand together,
+ * so one that begins again, for another model, continues where it ended. Zeroed: none. */
+struct metrics_text_families {
+    struct {
+        const char *name; /* static */
+        struct byte_buffer text;
+    } items[METRICS_TEXT_MAX_FAMILIES];
+    int count;
+    struct byte_buffer *out; /* of the one that began last */
+};
+
+/* Appends all of it, and frees it. */
+void metrics_text_families_finish(struct metrics_text_families *families, struct byte_buffer *out);
+
 struct metrics_text {
     const char *prefix;        /* of every name */
     struct byte_buffer labels; /* of every sample: model_name="...",engine="0"; owned */
-    struct byte_buffer *out;
+    struct metrics_text_families *families;
 };
 
-/* prefix and out are used until finish. */
+/* prefix and families are used until finish. model_name NULL: samples are of no model. */
 struct metrics_text metrics_text_begin(const char *prefix, const char *model_name,
-                                       struct byte_buffer *out);
+                                       struct metrics_text_families *families);
 void metrics_text_finish(struct metrics_text *text);
 
 /* Writes a label's value with the format's escapes. */
@@ -30,6 +46,7 @@ void metrics_text_label_value(struct byte_buffer *out, const char *value);
  * labels. */
 void metrics_text_number(double value, char out[METRICS_TEXT_NUMBER_CHARS]);
 
+/* Begins a metric, or continues it. name: static. */
 void metrics_text_header(const struct metrics_text *text, const char *name, const char *type,
                          const char *help);
 /* Writes a sample's line as far as the common labels: more labels may follow, then "} VALUE\n". */

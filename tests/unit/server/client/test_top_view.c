@@ -82,12 +82,56 @@ static void test_broken_text(void **state) {
     }
 }
 
+static void shows(const char *metrics, const char *earlier, const char *line) {
+    struct byte_buffer view = {0};
+    top_view_write(metrics, earlier, 2, &view);
+    byte_buffer_append(&view, "", 1);
+    assert_false(view.failed);
+    if (strstr(view.data, line) == NULL)
+        fail_msg("no line %s in\n%s", line, view.data);
+    byte_buffer_finish(&view);
+}
+
+#define OF(model) "{model_name=\"" model "\",engine=\"0\"} "
+#define IN(model, state) "quire:model_state{model_name=\"" model "\",state=\"" state "\"} "
+#define SERVER(tokens)                                                                             \
+    "quire:num_requests_running" OF("a") "3\nquire:num_requests_waiting" OF(                       \
+        "a") "1\n"                                                                                 \
+             "quire:kv_blocks_total" OF("a") "200\nquire:kv_blocks_used" OF(                       \
+                 "a") "25\n"                                                                       \
+                      "quire:generation_tokens_total" OF("a") tokens "\n"
+
+static void test_models(void **state) {
+    static const char one[] = SERVER("70");
+    static const char several[] = SERVER("70")
+        IN("a", "loaded") "1\n" IN("a", "loading") "0\n" IN("b\x1b", "loaded") "0\n" IN(
+            "b\x1b",
+            "loading") "1\n"
+                       "quire:models_loads_total" OF("a") "1\nquire:models_loads_total" OF(
+                           "b\x1b") "0\n"
+                                    "quire:model_requests_waiting" OF(
+                                        "a") "4\nquire:model_requests_waiting" OF("b\x1b") "6\n";
+    shows(several, SERVER("50"), "2 models, up ");
+    shows(several, SERVER("50"),
+          "\nmodel                           state       running  waiting   out tok/s    in tok/s"
+          "     KV %\n"
+          "a                               loaded            3        5        10.0         0.0"
+          "     12.5\n"
+          "b?                              loading           0        6         0.0         0.0"
+          "      0.0\n");
+    shows(one, NULL, "a, up ");
+    struct byte_buffer view = {0};
+    top_view_write(one, NULL, 0, &view);
+    byte_buffer_append(&view, "", 1);
+    assert_null(strstr(view.data, "\nmodel "));
+    byte_buffer_finish(&view);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_quantiles),
-        cmocka_unit_test(test_broken_text),
+        cmocka_unit_test(test_sums),      cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_quantiles), cmocka_unit_test(test_broken_text),
+        cmocka_unit_test(test_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

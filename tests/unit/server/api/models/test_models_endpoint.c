@@ -26,7 +26,7 @@ static const struct api_context context = {
 
 static void models_are_listed(void **state) {
     struct byte_buffer out = {0};
-    models_endpoint_list(&context, false, &out);
+    models_endpoint_list((const struct api_context *const[]){&context}, 1, false, &out);
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data,
                         "{\"object\":\"list\",\"data\":[" MODEL("m") "," MODEL("ali\\\"as") "]}");

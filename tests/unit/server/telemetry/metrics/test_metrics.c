@@ -20,31 +20,40 @@ static const struct executor_memory rank_memory[] = {
      .swap_bytes = 160},
     {.weight_bytes = 4000000001, .workspace_bytes = 8, .kv_bytes = 21, .swap_bytes = 0}};
 
-static char *format_with(const struct engine_stats *engine, const struct http_stats *http,
-                         const char *model, const struct process_stats *ranks) {
+static const struct metrics_facts facts = {.device = "a \"CPU\"",
+                                           .cache_dtype = "f16",
+                                           .has_prefix_caching = true,
+                                           .num_ranks = 2,
+                                           .rank_memory = rank_memory};
+
+static char *format_server(struct metrics_server server) {
     struct byte_buffer out = {0};
-    const struct metrics_facts facts = {.prefix = "quire:",
-                                        .model_name = model,
-                                        .device = "a \"CPU\"",
-                                        .cache_dtype = "f16",
-                                        .has_prefix_caching = true,
-                                        .num_ranks = 2,
-                                        .rank_memory = rank_memory};
     const struct process_stats process = {.cpu_seconds = 1.5,
                                           .start_seconds = 1795461892.25,
                                           .virtual_bytes = 3000000000,
                                           .resident_bytes = 1000000000,
                                           .num_files = 12,
                                           .max_files = 1024};
-    metrics_format(&facts, engine, http, &process, ranks, &out);
+    server.prefix = "quire:";
+    server.process = &process;
+    metrics_format(&server, &out);
     byte_buffer_append(&out, "", 1);
     assert_false(out.failed);
     return out.data;
 }
 
+static char *format_model(const struct metrics_model *model, const struct http_stats *http) {
+    return format_server((struct metrics_server){.models = model, .num_models = 1, .http = http});
+}
+
+static struct metrics_model model_with(const struct engine_stats *engine, const char *name) {
+    return (struct metrics_model){.name = name, .facts = &facts, .engine = *engine};
+}
+
 static char *format(const struct engine_stats *engine, const struct http_stats *http,
-                    const char *model) {
-    return format_with(engine, http, model, NULL);
+                    const char *name) {
+    const struct metrics_model model = model_with(engine, name);
+    return format_model(&model, http);
 }
 
 /* The value of the sample that the line's start names exactly; labels included. */
@@ -108,8 +117,12 @@ static void counters_and_gauges_have_their_values(void **state) {
         .responses = {.bytes = 3000, .num_entries = 2, .num_evicted = 5, .num_refused = 7},
         .planned_bytes = 5000000000,
         .log_lines_lost = 7};
-    http.grammars = (struct grammar_cache_stats){.hits = 21, .misses = 22, .bytes = 23};
-    char *text = format(&engine, &http, "m");
+    struct metrics_model model = model_with(&engine, "m");
+    model.grammars = (struct grammar_cache_stats){.hits = 21, .misses = 22, .bytes = 23};
+    model.kv_events = (struct kv_event_stats){.batches = 24, .lost_batches = 25};
+    char *text = format_model(&model, &http);
+    assert_true(sample(text, "quire:kv_event_batches_total" LABELS) == 24);
+    assert_true(sample(text, "quire:kv_event_batches_lost_total" LABELS) == 25);
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
     assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0.25);
@@ -308,13 +321,14 @@ static bool is_name_char(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == ':';
 }
 
-/* Every line is HELP, TYPE or a sample of the metric they announced; every number is one. */
 static void memory_of_a_rank_process_counts(void **state) {
-    const struct process_stats ranks = {.cpu_seconds = 7.5, .resident_bytes = 500000000};
     struct engine_stats engine;
     struct http_stats http = {0};
     engine_stats_init(&engine);
-    char *text = format_with(&engine, &http, "m", &ranks);
+    struct metrics_model model = model_with(&engine, "m");
+    model.has_rank_process = true;
+    model.ranks = (struct process_stats){.cpu_seconds = 7.5, .resident_bytes = 500000000};
+    char *text = format_model(&model, &http);
     assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1.5e9);
     assert_true(sample(text, "quire:rank_process_resident_memory_bytes" LABELS) == 5e8);
     assert_true(sample(text, "quire:rank_process_cpu_seconds_total" LABELS) == 7.5);
@@ -362,34 +376,120 @@ static void ranks_have_their_own(void **state) {
     free(text);
 }
 
+/* The first word of the line: a sample with its labels, whose values have no spaces here. */
+static bool is_in(const char *text, const char *line) {
+    size_t length = strcspn(line, " ");
+    for (const char *at = text; (at = strstr(at, "\n")) != NULL && at[1] != '\0'; at++)
+        if (strncmp(at + 1, line, length) == 0 && at[1 + length] == ' ')
+            return true;
+    return false;
+}
+
+static void check_sample(const char *line, const char *announced) {
+    size_t length = 0;
+    char *value = strrchr(line, ' '), *end;
+    while (is_name_char(line[length]))
+        length++;
+    assert_memory_equal(line, announced, strlen(announced));
+    assert_int_equal(line[length], strncmp(line, "process_", 8) == 0 ? ' ' : '{');
+    assert_true(line[length] == ' ' || (line[length + 1] != ',' && line[length + 1] != '}'));
+    assert_non_null(value);
+    strtod(value + 1, &end);
+    assert_true(end > value + 1 && *end == '\n');
+    if (strncmp(announced, "quire:build_info", 16) != 0) /* whose labels have spaces */
+        assert_false(is_in(end, line));
+}
+
+/* Every line is HELP, TYPE or a sample of the metric they announced, which is announced once; every
+ * number is one; and no sample is there twice. */
+static void check_format(const char *text) {
+    char announced[128] = "", name[128], type[32];
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
+        if (sscanf(line, "# HELP %127s", name) == 1) {
+            char help[160];
+            strcpy(announced, name);
+            snprintf(help, sizeof(help), "# HELP %s ", name);
+            assert_null(strstr(line + 1, help));
+        } else if (sscanf(line, "# TYPE %127s %31s", name, type) == 2) {
+            assert_string_equal(name, announced);
+            assert_true(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0 ||
+                        strcmp(type, "histogram") == 0);
+        } else {
+            check_sample(line, announced);
+        }
+    }
+}
+
 static void text_follows_the_format(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
     engine_stats_init(&engine);
     engine.num_speculative_tokens = MAX_SPECULATIVE_TOKENS;
     engine.num_ranks = BACKEND_MAX_RANKS;
-    char *text = format(&engine, &http, "m"), announced[128] = "", *save;
-    for (char *line = strtok_r(text, "\n", &save); line != NULL;
-         line = strtok_r(NULL, "\n", &save)) {
-        char name[128], type[32], *end;
-        if (sscanf(line, "# HELP %127s", name) == 1) {
-            strcpy(announced, name);
-        } else if (sscanf(line, "# TYPE %127s %31s", name, type) == 2) {
-            assert_string_equal(name, announced);
-            assert_true(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0 ||
-                        strcmp(type, "histogram") == 0);
-        } else {
-            size_t length = 0;
-            while (is_name_char(line[length]))
-                length++;
-            assert_memory_equal(line, announced, strlen(announced));
-            assert_int_equal(line[length], strncmp(line, "process_", 8) == 0 ? ' ' : '{');
-            char *value = strrchr(line, ' ');
-            assert_non_null(value);
-            strtod(value + 1, &end);
-            assert_true(end > value + 1 && *end == '\0');
-        }
-    }
+    char *text = format(&engine, &http, "m");
+    assert_null(strstr(text, "model_state"));
+    check_format(text);
+    free(text);
+}
+
+/* Two that are loaded, of which only the second has drafts and a rank process, one that is not, and
+ * one that is hidden, except for its memory. */
+static void several_models_share_families(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {.connections = 3, .requests_by_class = {0, 0, 7}};
+    engine_stats_init(&engine);
+    engine.num_running = 3;
+    struct metrics_model models[] = {model_with(&engine, "m"),
+                                     model_with(&engine, "n"),
+                                     {.name = "o", .status = "unloaded", .num_waiting = 2},
+                                     model_with(&engine, "p")};
+    models[0].status = "sleeping";
+    models[1].status = models[3].status = "loaded";
+    models[1].engine.num_running = 4;
+    models[1].engine.num_speculative_tokens = 1;
+    models[1].has_rank_process = true;
+    models[1].ranks.resident_bytes = 500;
+    models[3].is_hidden = models[3].has_rank_process = true;
+    models[3].ranks.resident_bytes = 6000;
+    models[1].grammars.hits = 6;
+    models[1].planned_bytes = 700;
+    models[1].load_seconds = 1.5;
+    models[1].num_loads = 8;
+    models[1].num_sleeps = 9;
+    models[1].num_waits = 10;
+    char *text = format_server((struct metrics_server){.models = models,
+                                                       .num_models = 4,
+                                                       .has_several = true,
+                                                       .memory_bytes = 900,
+                                                       .used_bytes = 800,
+                                                       .http = &http});
+    check_format(text);
+#define LABELS_OF(model) "{model_name=\"" model "\",engine=\"0\"}"
+#define STATE_OF(model, name) "{model_name=\"" model "\",engine=\"0\",state=\"" name "\"}"
+    assert_true(sample(text, "quire:num_requests_running" LABELS_OF("m")) == 3);
+    assert_true(sample(text, "quire:num_requests_running" LABELS_OF("n")) == 4);
+    assert_null(strstr(text, "quire:num_requests_running" LABELS_OF("o")));
+    assert_null(strstr(text, "model_name=\"p\""));
+    assert_null(strstr(text, "quire:spec_decode_num_drafts_total" LABELS_OF("m")));
+    assert_true(sample(text, "quire:spec_decode_num_drafts_total" LABELS_OF("n")) == 0);
+    assert_true(sample(text, "quire:grammar_cache_hits_total" LABELS_OF("n")) == 6);
+    assert_true(sample(text, "quire:rank_process_resident_memory_bytes" LABELS_OF("n")) == 500);
+    assert_true(sample(text, "quire:memory_resident_bytes{engine=\"0\"}") == 1e9 + 6500);
+    assert_true(sample(text, "quire:http_connections{engine=\"0\"}") == 3);
+    assert_true(sample(text, "quire:http_requests_total{engine=\"0\",class=\"2xx\"}") == 7);
+    assert_true(sample(text, "quire:model_state" STATE_OF("m", "sleeping")) == 1);
+    assert_true(sample(text, "quire:model_state" STATE_OF("m", "loaded")) == 0);
+    assert_true(sample(text, "quire:model_state" STATE_OF("o", "unloaded")) == 1);
+    assert_true(sample(text, "quire:model_requests_waiting" LABELS_OF("o")) == 2);
+    assert_true(sample(text, "quire:model_planned_bytes" LABELS_OF("n")) == 700);
+    assert_null(strstr(text, "quire:model_planned_bytes" LABELS_OF("o")));
+    assert_true(sample(text, "quire:model_load_seconds" LABELS_OF("n")) == 1.5);
+    assert_null(strstr(text, "quire:model_load_seconds" LABELS_OF("o")));
+    assert_true(sample(text, "quire:models_loads_total" LABELS_OF("n")) == 8);
+    assert_true(sample(text, "quire:models_sleeps_total" LABELS_OF("n")) == 9);
+    assert_true(sample(text, "quire:models_waits_total" LABELS_OF("n")) == 10);
+    assert_true(sample(text, "quire:models_memory_bytes{engine=\"0\"}") == 900);
+    assert_true(sample(text, "quire:models_memory_used_bytes{engine=\"0\"}") == 800);
     free(text);
 }
 
@@ -419,14 +519,19 @@ static void keys_have_lines_of_their_own(void **state) {
     char *fixed[] = {plain};
     struct error err;
     struct api_keys *keys = NULL, *none = NULL;
-    const struct metrics_facts facts = {.prefix = "quire:", .model_name = "m"};
-    struct byte_buffer out = {0};
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    const struct metrics_model model = model_with(&engine, "m");
+    struct metrics_server server = {.models = &model, .num_models = 1, .http = &http};
     struct key_file file = {.num_keys = 1, .keys = calloc(1, sizeof(*file.keys))};
     key_entry_init(&file.keys[0]);
     assert_int_equal(key_entry_set(&file.keys[0], key_field_find("name", 4), "team-a", what), 0);
     assert_int_equal(api_keys_create(NULL, 0, &none, &err), 0);
-    metrics_format_keys(&facts, none, &out);
-    assert_int_equal(out.length, 0);
+    server.keys = none;
+    char *text = format_server(server);
+    assert_null(strstr(text, "api_key"));
+    free(text);
     assert_int_equal(api_keys_create(fixed, 1, &keys, &err), 0);
     assert_int_equal(api_keys_replace(keys, &file, &err), 0);
     struct api_key *key = api_keys_find(keys, "Bearer a", NULL);
@@ -435,20 +540,21 @@ static void keys_have_lines_of_their_own(void **state) {
                                         .prompt_tokens = 500,
                                         .generation_tokens = 60,
                                         .num_running = 7};
-    metrics_format_keys(&facts, keys, &out);
-    byte_buffer_append(&out, "", 1);
+    server.keys = keys;
+    text = format_server(server);
+    check_format(text);
 #define OF(key) "{model_name=\"m\",engine=\"0\",key=\"" key "\"}"
 #define OF_CLASS(key, class) "{model_name=\"m\",engine=\"0\",key=\"" key "\",class=\"" class "\"}"
-    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "2xx")) == 3);
-    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "4xx")) == 2);
-    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "5xx")) == 1);
-    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("team-a", "2xx")) == 0);
-    assert_true(sample(out.data, "quire:api_key_rate_limited_total" OF("#1")) == 4);
-    assert_true(sample(out.data, "quire:api_key_prompt_tokens_total" OF("#1")) == 500);
-    assert_true(sample(out.data, "quire:api_key_generation_tokens_total" OF("#1")) == 60);
-    assert_true(sample(out.data, "quire:api_key_requests_running" OF("#1")) == 7);
-    assert_true(sample(out.data, "quire:api_key_requests_running" OF("team-a")) == 0);
-    byte_buffer_finish(&out);
+    assert_true(sample(text, "quire:api_key_requests_total" OF_CLASS("#1", "2xx")) == 3);
+    assert_true(sample(text, "quire:api_key_requests_total" OF_CLASS("#1", "4xx")) == 2);
+    assert_true(sample(text, "quire:api_key_requests_total" OF_CLASS("#1", "5xx")) == 1);
+    assert_true(sample(text, "quire:api_key_requests_total" OF_CLASS("team-a", "2xx")) == 0);
+    assert_true(sample(text, "quire:api_key_rate_limited_total" OF("#1")) == 4);
+    assert_true(sample(text, "quire:api_key_prompt_tokens_total" OF("#1")) == 500);
+    assert_true(sample(text, "quire:api_key_generation_tokens_total" OF("#1")) == 60);
+    assert_true(sample(text, "quire:api_key_requests_running" OF("#1")) == 7);
+    assert_true(sample(text, "quire:api_key_requests_running" OF("team-a")) == 0);
+    free(text);
     key_file_finish(&file);
     api_keys_destroy(keys);
     api_keys_destroy(none);
@@ -465,6 +571,7 @@ int main(void) {
         cmocka_unit_test(memory_of_a_rank_process_counts),
         cmocka_unit_test(ranks_have_their_own),
         cmocka_unit_test(text_follows_the_format),
+        cmocka_unit_test(several_models_share_families),
         cmocka_unit_test(label_values_are_escaped),
         cmocka_unit_test(an_empty_pool_is_not_a_division_by_zero),
     };

@@ -1,4 +1,4 @@
-#include "server/program/command_serve_private.h"
+#include "server/program/served_model.h"
 
 #include "config/base/clock.h"
 #include "config/build_hash.h"
@@ -8,7 +8,6 @@
 #include "kernels/transport.h"
 #include "server/program/command_record.h"
 #include "server/program/engine_options.h"
-#include "server/program/serve_ranks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -112,137 +111,131 @@ static int run_self_test(struct engine *engine, int32_t prompt_token, int wake_f
 #define STALL_TIMEOUT_MS 120000
 #define SELF_TEST_TIMEOUT_MS 120000
 
-int command_serve_engine_open_ranks(struct serve *serve, struct error *err) {
-    if (serve_ranks_open(&serve->options, &serve->transport, err) != 0)
-        return -1;
-    if (serve->transport == NULL || serve->transport->rank == 0)
-        return 0;
-    if (command_serve_model_find(serve, err) != 0)
-        return -1;
-    exit(serve_ranks_compute(&serve->options, serve->transport));
-}
-
 static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
-    struct load_progress *progress = context;
+    struct served_model *served = context;
+    struct load_progress *progress = &served->load_progress;
     char line[LOAD_PROGRESS_LINE_BYTES];
     enum load_progress_kind kind =
         load_progress_update(progress, bytes_read, num_bytes, clock_now_ns(), line);
+    atomic_store(&served->http.load_progress,
+                 num_bytes > 0 ? (int)(1000 * (double)bytes_read / (double)num_bytes) : 0);
     if (kind == LOAD_PROGRESS_STATUS)
         log_status("%s", line);
     else if (kind == LOAD_PROGRESS_LOG)
         log_info("%s", line);
 }
 
-int command_serve_engine_plan(struct serve *serve, struct error *err) {
-    if (serve->transport != NULL || process_executor_is_default(serve->options.device))
-        return 0;
-    return executor_plan(serve->model, &serve->executor_config, &serve->info, err);
+bool served_model_has_rank_process(const struct served_model *served) {
+    return served->is_one_of_several || engine_options_have_rank_process(served->options);
 }
 
-static int create_executor(struct serve *serve, struct error *err) {
+static int create_executor(struct served_model *served, struct error *err) {
     static const char *const argv[] = {"quire", "rank-process", NULL};
     const struct process_executor_config config = {
         .program = "/proc/self/exe",
         .argv = argv,
-        .model_path = serve->options.model,
-        .draft_path = draft_model_path(&serve->draft),
-        .executor = serve->executor_config,
+        .model_path = served->options->model,
+        .draft_path = draft_model_path(&served->draft),
+        .gives_up = served->gives_up,
+        .turns = served->turns,
+        .executor = served->executor_config,
     };
-    if (serve->transport == NULL && engine_options_have_rank_process(&serve->options))
-        return process_executor_create(&config, &serve->info, &serve->executor, err);
-    return executor_create(serve->model, &serve->executor_config, &serve->info, &serve->executor,
-                           err);
+    if (served->transport == NULL && served_model_has_rank_process(served))
+        return process_executor_create(&config, &served->info, &served->executor, err);
+    return executor_create(served->model, &served->executor_config, &served->info,
+                           &served->executor, err);
 }
 
-int command_serve_engine_open_executor(struct serve *serve, struct error *err) {
-    struct executor_config *config = &serve->executor_config;
-    load_progress_start(&serve->load_progress, clock_now_ns(), log_is_terminal());
-    config->progress = (struct weights_progress){show_load, &serve->load_progress};
-    config->transport = serve->transport;
+int served_model_open_executor(struct served_model *served, struct error *err) {
+    struct executor_config *config = &served->executor_config;
+    load_progress_start(&served->load_progress, clock_now_ns(), log_is_terminal());
+    config->progress = (struct weights_progress){show_load, served};
+    config->transport = served->transport;
     config->build = build_hash();
-    if (create_executor(serve, err) != 0)
+    if (create_executor(served, err) != 0)
         return -1;
-    if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)
-        log_warning("dtype %s: the CPU computes in float", serve->options.dtype);
-    return command_fingerprint(config, &serve->info, serve->model, build_hash(), serve->fingerprint,
-                               err);
+    if (config->dtype == DTYPE_F16 && !served->info.has_dedicated_memory)
+        log_warning("dtype %s: the CPU computes in float", served->options->dtype);
+    return command_fingerprint(config, &served->info, served->model, build_hash(),
+                               served->fingerprint, err);
 }
 
-int command_serve_engine_open_kv_events(struct serve *serve, struct error *err) {
+int served_model_open_kv_events(struct served_model *served, struct error *err) {
     struct kv_event_config config;
-    if (kv_event_config_read(&serve->options, &config, err) != 0)
+    if (kv_event_config_read(served->options, &config, err) != 0)
         return -1;
-    return kv_event_publisher_open(&config, (int32_t)serve->options.block_size, &serve->kv_events,
-                                   err);
+    return kv_event_publisher_open(&config, (int32_t)served->options->block_size,
+                                   &served->kv_events, err);
 }
 
 /* A server that does not start keeps the recordings that are there. */
-int command_serve_engine_check_record(struct serve *serve, struct error *err) {
-    const char *path = serve->options.record;
+int served_model_check_record(struct served_model *served, struct error *err) {
+    const char *path = served->options->record;
     return path == NULL ? 0 : record_file_check(path, err);
 }
 
 static void wake_http(void *context) {
-    const struct serve *serve = context;
+    const struct served_model *served = context;
     const uint64_t one = 1;
-    if (write(serve->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+    if (write(served->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
         log_error("cannot wake the I/O thread: %s", strerror(errno));
 }
 
-static int start_recording(struct serve *serve, const struct engine_config *engine,
+static int start_recording(struct served_model *served, const struct engine_config *engine,
                            struct error *err) {
-    const struct options *options = &serve->options;
+    const struct options *options = served->options;
     if (options->record == NULL)
         return 0;
-    if (record_file_open(options->record, &serve->record_file, err) != 0)
+    if (record_file_open(options->record, &served->record_file, err) != 0)
         return -1;
     const struct recorder_config config = {.max_bytes = options->record_max_bytes / 2,
                                            .write = record_file_write,
-                                           .context = serve->record_file};
+                                           .context = served->record_file};
     struct record_header *header = malloc(sizeof(*header));
     if (header == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the recording");
-    int status = command_record_describe(options, &serve->info, engine, header, err);
+    int status = command_record_describe(options, &served->info, engine, header, err);
     if (status == 0)
-        status = recorder_create(&config, header, &serve->recorder, err);
+        status = recorder_create(&config, header, &served->recorder, err);
     free(header);
     return status;
 }
 
-int command_serve_engine_start(struct serve *serve, struct error *err) {
-    struct engine_config config = engine_options_read(&serve->options, serve->model, &serve->info);
-    if (engine_options_drafter(&serve->options, &serve->drafter, err) != 0)
+int served_model_start_engine(struct served_model *served, struct error *err) {
+    struct engine_config config =
+        engine_options_read(served->options, served->model, &served->info);
+    if (engine_options_drafter(served->options, &served->drafter, err) != 0)
         return -1;
-    config.core.drafter = serve->drafter;
-    config.core.vocabulary = serve->vocabulary.vocabulary;
+    config.core.drafter = served->drafter;
+    config.core.vocabulary = served->vocabulary.vocabulary;
     config.core.stall_timeout_ns = STALL_TIMEOUT_MS * CLOCK_NS_PER_MS;
-    config.sleep_idle_ms = serve->options.sleep_idle_seconds * 1000;
+    config.sleep_idle_ms = served->options->sleep_idle_seconds * 1000;
     config.wake = wake_http;
-    config.wake_context = serve;
-    config.activity = &serve->guard.engine_activity;
-    if (start_recording(serve, &config, err) != 0)
+    config.wake_context = served;
+    config.activity = served->activity;
+    if (start_recording(served, &config, err) != 0)
         return -1;
-    config.recorder = serve->recorder;
-    config.core.schedule.kv.events = kv_event_publisher_sink(serve->kv_events);
-    serve->memory.engine_bytes = engine_memory_bytes(&config, serve->tokenizer);
-    serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (serve->wake_fd < 0)
+    config.recorder = served->recorder;
+    config.core.schedule.kv.events = kv_event_publisher_sink(served->kv_events);
+    served->memory.engine_bytes = engine_memory_bytes(&config, served->tokenizer);
+    served->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (served->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
-    return engine_create(&config, serve->executor, serve->tokenizer, &serve->engine, err);
+    return engine_create(&config, served->executor, served->tokenizer, &served->engine, err);
 }
 
-int command_serve_engine_load_adapters(struct serve *serve, struct error *err) {
-    if (adapter_loader_start(&serve->adapters, &serve->options, serve->model, &serve->info.lora,
-                             serve->engine, err) != 0)
+int served_model_load_adapters(struct served_model *served, struct error *err) {
+    if (adapter_loader_start(&served->adapters, served->options, served->model, &served->info.lora,
+                             served->engine, err) != 0)
         return -1;
-    serve->context.adapters = serve->adapters.served;
-    serve->context.adapter_actions =
-        serve->adapters.served != NULL ? &serve->adapters.actions : NULL;
+    served->context.adapters = served->adapters.served;
+    served->context.adapter_actions =
+        served->adapters.served != NULL ? &served->adapters.actions : NULL;
     return 0;
 }
 
-int command_serve_engine_test(struct serve *serve, struct error *err) {
-    int32_t bos = tokenizer_bos(serve->tokenizer);
-    return run_self_test(serve->engine, bos >= 0 ? bos : 0, serve->wake_fd, SELF_TEST_TIMEOUT_MS,
+int served_model_test(struct served_model *served, struct error *err) {
+    int32_t bos = tokenizer_bos(served->tokenizer);
+    return run_self_test(served->engine, bos >= 0 ? bos : 0, served->wake_fd, SELF_TEST_TIMEOUT_MS,
                          err);
 }
