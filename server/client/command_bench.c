@@ -313,7 +313,7 @@ static int run(struct bench *bench) {
     int status = -1;
     if (bench->model != NULL)
         snprintf(bench->client.model, sizeof(bench->client.model), "%s", bench->model);
-    if ((bench->model != NULL || chat_client_find_model(&bench->client, &err) == 0) &&
+    if ((bench->model != NULL || chat_client_find_model(&bench->client, NULL, &err) == 0) &&
         warm_up(bench, &err) == 0)
         status = run_rounds(bench, &err);
     if (status < 0) {

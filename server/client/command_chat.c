@@ -22,7 +22,7 @@
 #define STATUS_INTERRUPTED 130 /* like a shell's */
 
 static const char chat_usage[] =
-    "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
+    "usage: quire chat [--url URL [--model NAME]] [--FIELD VALUE ...] [QUESTION]\n"
     "       quire chat MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n";
 
 static const char run_usage[] =
@@ -36,7 +36,8 @@ static const char usage[] =
     "  --api-key-env NAME\tenvironment variable with the API key; default QUIRE_API_KEY\n"
     "  --model MODEL\tstart a server with this model and these options, as quire serve does, that "
     "only this conversation can reach, and stop it afterwards. `quire run` takes any MODEL as its "
-    "first word; `quire chat` takes a .gguf file, a folder, or ORG/NAME:Q4_K_M\n"
+    "first word; `quire chat` takes a .gguf file, a folder, or ORG/NAME:Q4_K_M. After --url: the "
+    "name, or a part of it, of a model of that server; default: its first\n"
     "  for example: quire run model.gguf, or quire chat --url http://gpu1:8000\n"
     "\n"
     "How it answers:\n"
@@ -57,7 +58,10 @@ struct chat {
     const char *url, *key_variable, *question;
     char **server_words; /* --model and the options for the server; as many as there are words */
     int num_server_words;
+    const char *named;      /* value of the only option of a server, if that is --model */
+    int num_server_options; /* of those words */
     bool has_model, has_socket, has_mistake;
+    const char *model_name; /* of the running server's model; NULL: the first */
     struct chat_session session;
     struct chat_server server;
     struct chat_client client;
@@ -178,7 +182,12 @@ static int take_server_option(struct chat *chat, int argc, char *const *argv, in
     struct option_argument argument;
     options_next_argument(&reader, &argument);
     bool sets = argument.kind == ARGUMENT_SETS;
-    chat->has_model |= sets && argument.option == options_find("model", 5);
+    bool sets_model = sets && argument.option == options_find("model", 5);
+    chat->has_model |= sets_model;
+    chat->named = sets_model && chat->num_server_options == 0 && argument.value != argument.mapped
+                      ? argument.value
+                      : NULL;
+    chat->num_server_options++;
     chat->has_socket |= sets && argument.option == options_find("uds", 3);
     chat->has_mistake |= argument.kind == ARGUMENT_REFUSED;
     keep_words(chat, reader.position - at, argv + at);
@@ -200,6 +209,7 @@ static int take_word(struct chat *chat, char *word, bool is_run) {
     static char flag[] = "--model";
     if (!chat->has_model && chat->question == NULL && (is_run || is_model(word))) {
         chat->has_model = true;
+        chat->num_server_options++;
         keep_words(chat, 2, (char *const[]){flag, word});
         return 0;
     }
@@ -226,7 +236,12 @@ static int check_server_words(const struct chat *chat) {
     return 0;
 }
 
-static int check_words(const struct chat *chat, bool is_run) {
+static int check_words(struct chat *chat, bool is_run) {
+    if (chat->url != NULL && chat->named != NULL && chat->num_server_options == 1 && !is_run) {
+        chat->model_name = chat->named;
+        chat->has_model = false;
+        return 0;
+    }
     if (chat->has_mistake)
         return check_server_words(chat);
     if (is_run && !chat->has_model)
@@ -264,7 +279,7 @@ static int connect_client(struct chat *chat, struct error *err) {
         return -1;
     if (chat_client_open(url, socket_path, chat->key_variable, &chat->client, err) != 0)
         return -1;
-    if (chat_client_find_model(&chat->client, &why) == 0)
+    if (chat_client_find_model(&chat->client, chat->model_name, &why) == 0)
         return 0;
     return error_set(err, why.code, "%s%s", why.message,
                      is_default ? " (--url names another server, `quire run MODEL` starts one)"
@@ -387,6 +402,8 @@ static int converse(struct chat *chat) {
     chat_terminal_say(terminal, "%.200s%s%.200s; /help shows commands", chat->client.model,
                       chat->has_model ? "" : " at ",
                       chat->has_model ? "" : chat->client.url.origin);
+    if (chat->client.has_states)
+        chat_terminal_say(terminal, "%d models; /model lists them", chat->client.num_models);
     struct chat_loop loop = {.client = &chat->client,
                              .session = &chat->session,
                              .terminal = terminal,

@@ -17,7 +17,9 @@ SWITCHES = ["--headless", "--remote-debugging-pipe", "--disable-gpu", "--disable
 TIMEOUT = 60
 KEYS = {"Enter": {"code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
         "Escape": {"code": "Escape", "windowsVirtualKeyCode": 27},
-        "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9}}
+        "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9},
+        "ArrowDown": {"code": "ArrowDown", "windowsVirtualKeyCode": 40},
+        "ArrowUp": {"code": "ArrowUp", "windowsVirtualKeyCode": 38}}
 
 
 def find_browser():

@@ -32,12 +32,12 @@ def text_chunks(text, size=3):
 class Stage:
     """`reply` makes the events of the next chats: an iterable of chunks, or (status, body) for an answer
     without a stream. `chats` collects the bodies that came, `paths` where to; `models`, if set, makes the answer to
-    /v1/models."""
+    /v1/models, and `events` that to /models/sse, like `reply`."""
 
     def __init__(self, server):
         stage = self
         self.target, self.chats, self.paths, self.reply = server.url, [], [], lambda: text_chunks("Hello")
-        self.models = None
+        self.models = self.events = None
         self.gate = threading.Event()  # a script may wait for it
         self.gone = threading.Event()  # the client closed a stream before its end
 
@@ -62,6 +62,9 @@ class Stage:
             status, body = self.models()
             self.answer(handler, status, [("Content-Type", "application/json")], json.dumps(body).encode())
             return
+        if self.events and handler.path == "/models/sse":
+            self.send(handler, self.events())
+            return
         fields = {name: value for name, value in handler.headers.items() if name.lower() in PASSED_ON}
         answer = httpx.get(self.target + handler.path, headers=fields)
         kept = [(name, value) for name, value in answer.headers.items() if name not in HELD_BACK]
@@ -70,7 +73,9 @@ class Stage:
     def chat(self, handler):
         self.paths.append(handler.path)
         self.chats.append(json.loads(handler.rfile.read(int(handler.headers["Content-Length"]))))
-        reply = self.reply()
+        self.send(handler, self.reply())
+
+    def send(self, handler, reply):
         if isinstance(reply, tuple):
             status, body = reply
             self.answer(handler, status, [("Content-Type", "application/json")], json.dumps(body).encode())

@@ -23,11 +23,13 @@ def refusal(message, code):
 
 class ScriptedServer:
     """`script`: what the next chats get, each a list of pieces (bytes; an Event is waited for; None drops the
-    connection) or (status, headers, body). `chats`: their bodies; `gone`: set when a client hangs up in a stream."""
+    connection) or (status, headers, body). `chats`: their bodies; `gone`: set when a client hangs up in a stream. `models`: "data" of the
+    list of models."""
 
     def __init__(self, max_model_len=100):
         self.script, self.chats, self.headers = [], [], []
         self.gone = threading.Event()
+        self.models = [{"id": "stub", "max_model_len": max_model_len}]
         scripted = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,8 +43,7 @@ class ScriptedServer:
                 self.wfile.write(body)
 
             def do_GET(self):
-                models = {"data": [{"id": "stub", "max_model_len": max_model_len}]}
-                self.send(200, json.dumps(models).encode(), {})
+                self.send(200, json.dumps({"data": scripted.models}).encode(), {})
 
             def do_POST(self):
                 scripted.chats.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

@@ -7,6 +7,7 @@
 #include "config/json/json_parse.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- Streams --- */
@@ -141,7 +142,6 @@ void completion_refusal_read(const struct byte_buffer *body, struct completion_r
 /* --- The client --- */
 
 #define CONNECT_MS 10000
-#define MODELS_MS 30000
 #define MAX_MODELS_BYTES ((size_t)16 << 20)
 #define MAX_REFUSAL_BYTES ((size_t)1 << 20)
 
@@ -165,13 +165,17 @@ int chat_client_open(const char *url, const char *socket_path, const char *key_v
     if (http_client_key_field(key_variable, out->key_field, err) != 0)
         return -1;
     out->http = http_client_create();
-    return out->http != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a client");
+    out->list_http = http_client_create();
+    return out->http != NULL && out->list_http != NULL
+               ? 0
+               : error_set(err, ERROR_MEMORY, "no memory for a client");
 }
 
 void chat_client_close(struct chat_client *client) {
     http_client_destroy(client->http);
+    http_client_destroy(client->list_http);
     explicit_bzero(client->key_field, sizeof(client->key_field));
-    client->http = NULL;
+    client->http = client->list_http = NULL;
 }
 
 static const char *key_of(const struct chat_client *client) {
@@ -195,50 +199,96 @@ static void explain(const struct chat_client *client, const struct http_answer *
                  refusal->message[0] != '\0' ? refusal->message : "no answer", answer->status);
 }
 
-static int read_models(struct chat_client *client, const struct byte_buffer *body,
-                       struct error *err) {
-    struct api_error why;
-    cJSON *list = json_parse(body->data != NULL ? body->data : "", body->length, &why);
-    const cJSON *models = json_member(list, "data");
-    const cJSON *first = cJSON_IsArray(models) ? models->child : NULL;
-    const cJSON *id = json_member(first, "id");
-    bool is_good = cJSON_IsString(id) && id->valuestring[0] != '\0' &&
-                   strlen(id->valuestring) < sizeof(client->model);
-    if (is_good) {
-        const cJSON *length = json_member(first, "max_model_len");
-        strcpy(client->model, id->valuestring);
-        if (!cJSON_IsNumber(length) || !json_integer_read(length, &client->max_model_len))
-            client->max_model_len = 0;
-    }
-    cJSON_Delete(list);
-    return is_good ? 0
-                   : error_set(err, ERROR_IO, "%.200s: its /v1/models lists no model",
-                               client->url.origin);
+/* Returns whether the entry of the list is a model. */
+static bool read_model(const cJSON *entry, struct chat_model *out) {
+    const cJSON *id = json_member(entry, "id"), *length = json_member(entry, "max_model_len");
+    struct text status = text_of(json_member(json_member(entry, "status"), "value"));
+    if (!cJSON_IsString(id) || id->valuestring[0] == '\0' ||
+        strlen(id->valuestring) >= sizeof(out->name))
+        return false;
+    strcpy(out->name, id->valuestring);
+    snprintf(out->status, sizeof(out->status), "%s", status.data);
+    if (!cJSON_IsNumber(length) || !json_integer_read(length, &out->max_model_len))
+        out->max_model_len = 0;
+    return true;
 }
 
-int chat_client_find_model(struct chat_client *client, struct error *err) {
+static int read_models(const struct chat_client *client, const struct byte_buffer *body,
+                       struct chat_models *out, struct error *err) {
+    struct api_error why;
+    cJSON *list = json_parse(body->data != NULL ? body->data : "", body->length, &why);
+    const cJSON *models = json_member(list, "data"), *entry;
+    if (cJSON_IsArray(models))
+        out->items = calloc((size_t)cJSON_GetArraySize(models) + 1, sizeof(*out->items));
+    if (out->items != NULL)
+        cJSON_ArrayForEach(entry, models) out->count += read_model(entry, &out->items[out->count]);
+    cJSON_Delete(list);
+    return out->count > 0 ? 0
+                          : error_set(err, ERROR_IO, "%.200s: its /v1/models lists no model",
+                                      client->url.origin);
+}
+
+int chat_client_list(struct chat_client *client, int64_t timeout_ms, struct chat_models *out,
+                     struct error *err) {
     char path[HTTP_URL_BYTES + 32], why[512];
     struct http_answer answer;
     struct completion_refusal refusal;
+    *out = (struct chat_models){0};
     snprintf(path, sizeof(path), "%s/v1/models", client->url.path);
     const struct http_client_request request = {.url = &client->url,
                                                 .path = path,
                                                 .socket_path = client->socket_path,
                                                 .fields = {key_of(client)},
-                                                .timeout_ms = MODELS_MS,
+                                                .timeout_ms = timeout_ms,
                                                 .max_answer_bytes = MAX_MODELS_BYTES};
-    if (http_client_send(client->http, &request, &answer, err) != 0)
+    if (http_client_send(client->list_http, &request, &answer, err) != 0)
         return -1;
     int status;
     if (answer.status == 200) {
-        status = read_models(client, &answer.body, err);
+        status = read_models(client, &answer.body, out, err);
     } else {
         completion_refusal_read(&answer.body, &refusal);
         explain(client, &answer, &refusal, why, sizeof(why));
         status = error_set(err, ERROR_IO, "%.200s: %.280s", client->url.origin, why);
     }
     byte_buffer_finish(&answer.body);
+    if (status != 0)
+        free(out->items);
     return status;
+}
+
+/* Returns the index, or -1. */
+static int choose(const struct chat_models *models, const char *name, struct error *err) {
+    int found = name == NULL ? 0 : -1, num_found = 0;
+    for (int i = 0; i < models->count && name != NULL; i++) {
+        if (strcmp(models->items[i].name, name) == 0)
+            return i;
+        if (strstr(models->items[i].name, name) == NULL)
+            continue;
+        found = i;
+        num_found++;
+    }
+    if (num_found > 1)
+        return error_set(err, ERROR_CONFIG, "%d models have %.64s in their names", num_found, name);
+    if (found < 0)
+        error_set(err, ERROR_IO, "the server has no model %.64s", name);
+    return found;
+}
+
+int chat_client_find_model(struct chat_client *client, const char *name, struct error *err) {
+    struct chat_models models;
+    if (chat_client_list(client, CHAT_LIST_MS, &models, err) != 0)
+        return -1;
+    int chosen = choose(&models, name, err);
+    if (chosen >= 0) {
+        const struct chat_model *model = &models.items[chosen];
+        strcpy(client->model, model->name);
+        client->max_model_len = model->max_model_len;
+        client->has_states = model->status[0] != '\0';
+        client->num_models = models.count;
+    }
+    free(models.items);
+    return chosen >= 0 ? 0 : -1;
 }
 
 /* An answer while it comes. */

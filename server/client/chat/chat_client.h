@@ -55,15 +55,30 @@ void completion_refusal_read(const struct byte_buffer *body, struct completion_r
 /* --- The client --- */
 
 #define CHAT_MODEL_NAME_BYTES 256
+#define CHAT_LIST_MS 30000 /* for the list of models, while nothing else waits */
+
+struct chat_model {
+    char name[CHAT_MODEL_NAME_BYTES];
+    char status[16]; /* unloaded, loading, loaded, sleeping; "": the server does not load models */
+    int64_t max_model_len; /* 0: not given by the server */
+};
+
+struct chat_models {
+    struct chat_model *items; /* owned by the caller: free */
+    int count;
+};
 
 struct chat_client {
     struct http_client *http;
-    struct http_url url;     /* its path is before /v1/... */
-    const char *socket_path; /* of a UNIX socket; NULL: none. The caller's */
+    struct http_client *list_http; /* asks for the models, also while an answer is awaited */
+    struct http_url url;           /* its path is before /v1/... */
+    const char *socket_path;       /* of a UNIX socket; NULL: none. The caller's */
     const char *key_variable;
     char key_field[HTTP_KEY_FIELD_BYTES];
     char model[CHAT_MODEL_NAME_BYTES]; /* "" before chat_client_find_model */
     int64_t max_model_len;             /* 0: not given by the server */
+    bool has_states;                   /* the server loads models when they are asked for */
+    int num_models;                    /* of the server */
 };
 
 /* url: of the server, with or without /v1 at its end. key_variable: the environment variable with
@@ -73,8 +88,14 @@ int chat_client_open(const char *url, const char *socket_path, const char *key_v
                      struct chat_client *out, struct error *err);
 void chat_client_close(struct chat_client *client);
 
-/* Takes the first model of /v1/models. Fails with ERROR_IO and the reason if there is none. */
-int chat_client_find_model(struct chat_client *client, struct error *err);
+/* Lists /v1/models. May be called in the callbacks of a sink. Fails with ERROR_IO and the reason if
+ * there is none. */
+int chat_client_list(struct chat_client *client, int64_t timeout_ms, struct chat_models *out,
+                     struct error *err);
+
+/* Takes the model of this name, or the only one whose name contains it, or, if it is NULL, the
+ * first. Fails with ERROR_IO if there is none, or ERROR_CONFIG if several names contain it. */
+int chat_client_find_model(struct chat_client *client, const char *name, struct error *err);
 
 enum chat_end {
     CHAT_ANSWERED,

@@ -186,13 +186,54 @@ int chat_session_save(const struct chat_session *session, const char *model, con
 
 /* --- The loop --- */
 
+#define STATUS_MS 1000
+
 static void write_part(void *context, bool is_reasoning, const char *data, size_t length) {
     struct chat_loop *loop = context;
+    loop->has_text = true;
     chat_terminal_write(loop->terminal, is_reasoning, data, length);
+}
+
+static const char *name_status(const struct chat_model *model) {
+    return strcmp(model->status, "unloaded") == 0   ? "not loaded"
+           : strcmp(model->status, "sleeping") == 0 ? "asleep"
+                                                    : model->status;
+}
+
+static const struct chat_model *find_current(const struct chat_loop *loop,
+                                             const struct chat_models *models) {
+    for (int i = 0; i < models->count; i++)
+        if (strcmp(models->items[i].name, loop->client->model) == 0)
+            return &models->items[i];
+    return NULL;
+}
+
+/* Says, once a second, what an answer waits for: its model, while that is not loaded. */
+static void show_loading(struct chat_loop *loop) {
+    struct chat_models models;
+    struct error err;
+    int64_t now_ns = clock_now_ns();
+    char text[CHAT_MODEL_NAME_BYTES + 64];
+    if (!loop->client->has_states || loop->has_text ||
+        now_ns - loop->status_ns < STATUS_MS * CLOCK_NS_PER_MS)
+        return;
+    loop->status_ns = now_ns;
+    if (chat_client_list(loop->client, STATUS_MS, &models, &err) != 0)
+        return;
+    const struct chat_model *model = find_current(loop, &models);
+    if (model != NULL && strcmp(model->status, "loading") == 0)
+        snprintf(text, sizeof(text), "loading %s", model->name);
+    else if (model != NULL && strcmp(model->status, "loaded") != 0)
+        snprintf(text, sizeof(text), "waiting until %s can be loaded", model->name);
+    else
+        snprintf(text, sizeof(text), "%s is loaded", loop->client->model);
+    chat_terminal_show_status(loop->terminal, text);
+    free(models.items);
 }
 
 static bool is_stopped(void *context) {
     struct chat_loop *loop = context;
+    show_loading(loop);
     return loop->take_interrupt() || loop->must_end();
 }
 
@@ -246,9 +287,14 @@ static void answer_user(struct chat_loop *loop) {
     const struct chat_sink sink = {write_part, is_stopped, loop};
     struct byte_buffer body = {0};
     struct chat_answer answer;
+    struct error err;
     chat_session_write_body(loop->session, loop->client->model, &body);
     loop->take_interrupt(); /* an old one does not count */
+    loop->has_text = false;
+    loop->status_ns = clock_now_ns(); /* most answers begin within a second */
     chat_client_ask(loop->client, &body, &sink, &answer);
+    if (loop->client->has_states && loop->client->max_model_len == 0)
+        chat_client_find_model(loop->client, loop->client->model, &err); /* it is loaded now */
     if (answer.end == CHAT_STOPPED)
         chat_terminal_note_echo(loop->terminal);
     chat_terminal_end_text(loop->terminal);
@@ -315,6 +361,30 @@ static void set(struct chat_loop *loop, const char *rest) {
         chat_terminal_say(loop->terminal, "%s is %s", name, value);
 }
 
+/* Lists the models, or continues with the one that is named. */
+static void change_model(struct chat_loop *loop, const char *rest) {
+    struct chat_models models;
+    struct error err;
+    if (rest[0] != '\0') {
+        if (chat_client_find_model(loop->client, rest, &err) == 0)
+            chat_terminal_say(loop->terminal, "model: %.200s", loop->client->model);
+        else
+            chat_terminal_say(loop->terminal, "%s; /model lists them", err.message);
+        return;
+    }
+    if (chat_client_list(loop->client, CHAT_LIST_MS, &models, &err) != 0) {
+        chat_terminal_say(loop->terminal, "%s", err.message);
+        return;
+    }
+    for (int i = 0; i < models.count; i++) {
+        const struct chat_model *model = &models.items[i];
+        chat_terminal_say(loop->terminal, "%c %-*s%s",
+                          strcmp(model->name, loop->client->model) == 0 ? '*' : ' ',
+                          model->status[0] != '\0' ? 40 : 0, model->name, name_status(model));
+    }
+    free(models.items);
+}
+
 static double seconds_between(int64_t begin_ns, int64_t end_ns) {
     return (double)(end_ns - begin_ns) / (double)CLOCK_NS_PER_S;
 }
@@ -350,6 +420,7 @@ static const struct command {
 } commands[] = {
     {"/clear", "", "begins a new conversation", clear},
     {"/system", "[TEXT]", "sets the system prompt; without TEXT: none", set_system},
+    {"/model", "[NAME]", "continues with another model; without NAME: lists them", change_model},
     {"/retry", "", "generates the last answer again", retry},
     {"/set", "[NAME VALUE]", "sets temperature or another field; default: the server's", set},
     {"/save", "FILE", "saves the conversation as JSON", save},

@@ -65,12 +65,14 @@ struct chat_loop {
     bool (*take_interrupt)(void);
     /* Returns whether the program must end, because of SIGTERM or a closed terminal. */
     bool (*must_end)(void);
+    int64_t status_ns; /* when the model's state was last asked for, while an answer is awaited */
+    bool has_text;     /* the answer that is awaited has begun */
     /* About the last answer, and all since the beginning: */
     struct chat_answer last; /* without its content */
     int64_t num_answers, completion_tokens;
 };
 
-/* All members except the last three are set. Returns when the user leaves or the program must
+/* All members up to must_end are set. Returns when the user leaves or the program must
  * end. */
 void chat_loop_run(struct chat_loop *loop);
 

@@ -175,6 +175,9 @@ void chat_history_add(const char *path, const char *text) {
 #define PASTE_END L"\x1b[201~"
 #define DIM "\x1b[2m" /* ECMA-48: SGR */
 #define NORMAL "\x1b[0m"
+#define BLANK_LINE "\r\x1b[K" /* ECMA-48: EL */
+#define CUT_LINE "\x1b[?7l"   /* DEC: DECAWM */
+#define FOLD_LINE "\x1b[?7h"
 
 struct chat_terminal {
     EditLine *line;
@@ -186,6 +189,7 @@ struct chat_terminal {
     bool has_style;  /* the terminal knows of dimmed text */
     bool is_dimmed;  /* what was shown last */
     bool is_in_line; /* what was shown last was not a line's end */
+    bool has_status; /* a status is on the line */
     struct terminal_text text;
 };
 
@@ -403,10 +407,17 @@ static void set_style(struct chat_terminal *terminal, bool is_dimmed) {
     terminal->is_dimmed = is_dimmed;
 }
 
+static void clear_status(struct chat_terminal *terminal) {
+    if (terminal->has_status)
+        fputs(BLANK_LINE, stdout);
+    terminal->has_status = false;
+}
+
 static void put(struct chat_terminal *terminal, const struct byte_buffer *shown) {
     CHECK(!shown->failed);
     if (shown->length == 0)
         return;
+    clear_status(terminal);
     fwrite(shown->data, 1, shown->length, stdout);
     fflush(stdout);
     terminal->is_in_line = shown->data[shown->length - 1] != '\n';
@@ -425,6 +436,21 @@ void chat_terminal_write(struct chat_terminal *terminal, bool is_dimmed, const c
 
 void chat_terminal_note_echo(struct chat_terminal *terminal) {
     terminal->is_in_line = true;
+    terminal->has_status = false; /* the key stands after it */
+}
+
+void chat_terminal_show_status(struct chat_terminal *terminal, const char *text) {
+    struct terminal_text safe = {0};
+    struct byte_buffer shown = {0};
+    if (!terminal->has_style || terminal->is_in_line)
+        return;
+    terminal_text_write(&safe, text, strlen(text), &shown);
+    terminal_text_end(&safe, &shown);
+    CHECK(!shown.failed);
+    printf(BLANK_LINE CUT_LINE DIM "%.*s" NORMAL FOLD_LINE, (int)shown.length, shown.data);
+    fflush(stdout);
+    terminal->has_status = true;
+    byte_buffer_finish(&shown);
 }
 
 void chat_terminal_end_text(struct chat_terminal *terminal) {
@@ -432,6 +458,7 @@ void chat_terminal_end_text(struct chat_terminal *terminal) {
     terminal_text_end(&terminal->text, &shown);
     put(terminal, &shown);
     byte_buffer_finish(&shown);
+    clear_status(terminal);
     set_style(terminal, false);
     if (terminal->is_in_line)
         puts("");

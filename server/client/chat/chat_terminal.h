@@ -75,6 +75,9 @@ void chat_terminal_write(struct chat_terminal *terminal, bool is_dimmed, const c
 void chat_terminal_note_echo(struct chat_terminal *terminal);
 /* Ends a text: begins a new line, unless it is on one, in the usual style. */
 void chat_terminal_end_text(struct chat_terminal *terminal);
+/* Shows a line that the next output takes the place of. Nothing on a terminal without control
+ * sequences. */
+void chat_terminal_show_status(struct chat_terminal *terminal, const char *text);
 /* Shows a line of our own, dimmed. */
 void chat_terminal_say(struct chat_terminal *terminal, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,8 +1,8 @@
 /* A conversation is a tree of turns: an edited message or another reply is one more child of the
  * turn before it. `head` is the last turn of the branch that is shown.
  *
- * turn: {id, parent, role: user | assistant | tool, content}; a reply also has reasoning, toolCalls
- * [{id, name, text}], usage, times, finish, stopped; a tool's result toolCallId. */
+ * turn: {id, parent, role: user | assistant | tool, content}; a reply also has model (of a server with
+ * several), reasoning, toolCalls [{id, name, text}], usage, times, finish, stopped; a tool's result toolCallId. */
 const newConversation = () => ({ id: newId(), title: "", updated: 0, mode: "", head: null, turns: [] });
 
 let conversation = newConversation();

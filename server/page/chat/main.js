@@ -33,15 +33,29 @@ function showMode() {
   $("greeting").textContent = models.length ? "Everything you write is sent to this server and nowhere else." : "This server has no model now.";
 }
 
+/* The mode that the chosen model is made for, while the reader has not begun. */
+function fitMode() {
+  if (!isModeChosen && !conversation.turns.length) $("mode").value = hasTemplate ? "chat" : "completion";
+  showMode();
+}
+
+async function chooseModel() {
+  store(localStorage, "model", $("model").value);
+  showContext();
+  await describeModel();
+  fitMode();
+}
+
 /* Looks for another model or a restarted server; isFirst: says nothing of what it finds. */
 async function lookAtServer(isFirst) {
   try {
     const change = await loadModels();
     $("notice").hidden = !change;
     if (change) announce($("notice").textContent = change);
-    if (isFirst && !isModeChosen && !conversation.turns.length) $("mode").value = hasTemplate ? "chat" : "completion";
-    showMode();
+    if (isFirst) fitMode();
+    else showMode();
     showContext();
+    if (isFirst && hasSeveral() && !running) showConversation(); /* its replies now say who wrote them */
   } catch (error) {
     if (isFirst || !models.length) $("greeting").textContent = error.message;
     else if (!running) { $("notice").textContent = error.message; $("notice").hidden = false; }
@@ -94,7 +108,8 @@ $("search").oninput = search;
 $("export").onclick = async () => saveFile("quire-conversations.json", await exportConversations());
 $("import").onclick = () => $("import-file").click();
 $("import-file").onchange = async () => { await importFile($("import-file").files[0]); $("import-file").value = ""; };
-$("model").onchange = showContext;
+$("model").onchange = chooseModel;
+$("model").onfocus = () => { if (hasSeveral()) lookAtServer(false); };
 $("mode").onchange = () => { isModeChosen = true; showMode(); showConversation(); };
 $("key").onchange = () => { store(sessionStorage, "key", $("key").value.trim()); lookAtServer(false); };
 

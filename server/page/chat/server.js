@@ -1,6 +1,4 @@
 /* The server's API, and its errors in words for people. */
-let models = [], hasTemplate = true, startedAt = null;
-
 function headers() {
   const key = $("key").value.trim();
   return key ? { Authorization: "Bearer " + key } : {};
@@ -16,9 +14,14 @@ const HELP = {
 
 async function problemOf(response) {
   const text = await response.text();
-  let message = text.slice(0, 2000) || response.statusText;
-  try { message = JSON.parse(text).error.message ?? message; } catch { /* not the API's shape */ }
+  let message = text.slice(0, 2000) || response.statusText, code = null;
+  try {
+    const { error } = JSON.parse(text);
+    message = error.message ?? message;
+    code = error.code;
+  } catch { /* not the API's shape */ }
   if (response.status === 401) showSettings(true, "key");
+  if (code === "no_chat_template") return new Error("This model is not made for a chat. Choose Completion as the mode in Settings, or another model above.");
   const help = HELP[response.status];
   return new Error(help ? help(message, response.headers.get("Retry-After")) : `${message} (status ${response.status})`);
 }
@@ -120,24 +123,4 @@ async function readReply(turn, signal, changed) {
     if (takeChunk(turn, chunk)) changed();
   }
   throw new Error("The connection ended before the reply did");
-}
-
-/* Asks which models there are. Returns what has changed since the last time, in words, or null. */
-async function loadModels() {
-  const before = $("model").value, list = (await getJson("v1/models")).data;
-  const isNew = JSON.stringify(list.map(({ id }) => id)) !== JSON.stringify(models.map(({ id }) => id));
-  const wasRestarted = startedAt !== null && list[0]?.created !== startedAt;
-  startedAt = list[0]?.created ?? null;
-  models = list;
-  if (!isNew && !wasRestarted) return null;
-  $("model").replaceChildren(...models.map(({ id }) => element("option", { value: id, textContent: id })));
-  if (models.some(({ id }) => id === before)) $("model").value = before;
-  showContext();
-  try {
-    hasTemplate = Boolean((await getJson("props")).chat_template);
-  } catch { /* a proxy shows the API alone */
-    hasTemplate = true;
-  }
-  if (!before) return null;
-  return $("model").value !== before ? `The server now has ${models.map(({ id }) => id).join(", ") || "no model"}.` : wasRestarted ? "The server was restarted." : null;
 }

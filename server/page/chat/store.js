@@ -77,6 +77,7 @@ function importedTurn(turn, turns) {
     isText(turn.content) && (turn.parent === null || turns.has(turn.parent));
   if (!isFit) throw new Error("a turn is not one of this page's");
   const { id, parent, role, content } = turn, made = { id, parent, role, content };
+  if (isText(turn.model)) made.model = turn.model;
   if (isText(turn.reasoning)) made.reasoning = turn.reasoning;
   if (isText(turn.toolCallId)) made.toolCallId = turn.toolCallId;
   if (Array.isArray(turn.toolCalls) && turn.toolCalls.every(({ id, name, text }) => [id, name, text].every(isText))) {

@@ -3,16 +3,18 @@ const nodes = new Map(); /* turn -> its article */
 let running = null;      /* {controller, turn} of the reply that is coming */
 
 function showContext() {
-  const size = models.find(({ id }) => id === $("model").value)?.max_model_len ?? 0, used = lastUsed();
+  const size = modelOf($("model").value)?.max_model_len ?? 0, used = lastUsed();
   $("meter").max = size || 1;
   $("meter").value = used;
+  $("meter").hidden = hasSeveral() && !size;
   $("context").textContent = size ? `${used} / ${size}` : "";
 }
 
-function noteOf({ usage, times, pieces, finish, stopped }) {
-  if (!times?.first) return "";
+function noteOf({ content, model, usage, times, pieces, finish, stopped }) {
+  const writer = hasSeveral() && model ? [model] : [];
+  if (!times?.first) return content ? writer.join() : ""; /* imported, or not begun */
   const count = usage?.completion_tokens ?? pieces, span = times.last - times.first;
-  const parts = [`${usage ? "" : "about "}${count} token${count === 1 ? "" : "s"}`];
+  const parts = [...writer, `${usage ? "" : "about "}${count} token${count === 1 ? "" : "s"}`];
   if (count > 1 && span > 0) parts.push(`${((count - 1) * 1000 / span).toFixed(1)} tokens/s`);
   parts.push(`first after ${seconds(times.first - times.sent)}`);
   if (usage?.prompt_tokens_details?.cached_tokens) parts.push(`${usage.prompt_tokens_details.cached_tokens} prompt tokens cached`);
@@ -44,7 +46,8 @@ function newReplyNode(turn) {
   const again = button("plain again", "Regenerate", () => regenerate(turn)), more = button("plain continue", "Continue", () => continueReply(turn));
   const tools = element("div", { className: "tools" }, element("span", { className: "note" }), ...branchTools(turn), more,
     button("plain copy", "Copy", (pressed) => copyText(turn.content, pressed)), again);
-  return element("article", { className: "assistant", ariaLabel: "Reply" }, reasoning, element("div", { className: "text" }),
+  const loading = element("div", { className: "loading", hidden: true }, element("progress"), element("span"));
+  return element("article", { className: "assistant", ariaLabel: "Reply" }, loading, reasoning, element("div", { className: "text" }),
     element("div", { className: "calls" }), tools);
 }
 
@@ -68,6 +71,7 @@ function showReply(turn) {
   if (isCompletion()) { text.classList.add("verbatim"); text.textContent = turn.content; } else renderMarkdown(text, turn.content);
   text.classList.toggle("waiting", isComing && !turn.content);
   node.querySelector(".calls").replaceChildren(...(turn.toolCalls ?? []).map((call) => callNode(turn, call)));
+  if (!isComing || turn.times?.first) node.querySelector(".loading").hidden = true;
   node.querySelector(".note").textContent = noteOf(turn);
   node.querySelectorAll(".tools button").forEach((one) => { one.hidden = isComing; });
   node.querySelector(".continue").hidden = isComing || conversation.head !== turn.id || !turn.content || !(isCompletion() || turn.stopped || turn.finish === "length");
@@ -146,31 +150,56 @@ function finishReply(turn, problem) {
   announce(problem ?? (turn.stopped ? "Stopped" : "The reply is complete"));
 }
 
-/* Lets the turn come, and shows it meanwhile. Follows the end unless the reader scrolled up. A long
- * text is drawn less often: drawing takes a quarter of the time at most. */
+/* Follows the end unless the reader scrolled up. */
+function keepEnd(change) {
+  const log = $("log"), follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  change();
+  if (follows) log.scrollTop = log.scrollHeight;
+}
+
+/* Shows that the turn waits for its model; progress is from 0 to 1, or undefined. */
+function showLoading(turn, status, progress) {
+  const node = nodes.get(turn)?.querySelector(".loading");
+  if (!node || turn.times?.first) return;
+  const [bar, text] = node.children, isFirst = node.hidden;
+  const words = status === "loading" ? "Loading " + turn.model : `Waiting until ${turn.model} can be loaded`;
+  keepEnd(() => {
+    node.hidden = status === "loaded";
+    bar.ariaLabel = words;
+    if (progress) bar.value = progress;
+    else bar.removeAttribute("value");
+    text.textContent = progress ? `${words} · ${Math.floor(100 * progress)} %` : words;
+  });
+  if (isFirst && !node.hidden) announce(words);
+}
+
+/* Lets the turn come, and shows it meanwhile. A long text is drawn less often: drawing takes a quarter of the time at most. */
 async function receive(turn) {
-  const log = $("log"), controller = new AbortController(), shown = conversation;
+  const log = $("log"), controller = new AbortController(), following = new AbortController(), shown = conversation;
   let timer = 0, pause = 0, problem = null;
   const draw = () => {
     timer = 0;
     if (running?.turn !== turn) return;
-    const begin = performance.now(), follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-    showReply(turn);
-    if (follows) log.scrollTop = log.scrollHeight;
+    const begin = performance.now();
+    keepEnd(() => showReply(turn));
     pause = 3 * (performance.now() - begin);
   };
   clearProblems();
+  turn.model = hasSeveral() ? $("model").value : undefined;
   setRunning({ controller, turn });
   showReply(turn);
   log.scrollTop = log.scrollHeight;
+  if (turn.model) followModel(turn.model, following.signal, (...state) => showLoading(turn, ...state));
   try {
-    await readReply(turn, controller.signal, () => { timer ||= setTimeout(() => requestAnimationFrame(draw), pause); });
+    await readReply(turn, controller.signal, () => { following.abort(); timer ||= setTimeout(() => requestAnimationFrame(draw), pause); });
   } catch (error) {
     turn.stopped = controller.signal.aborted;
     problem = error.message;
   }
+  following.abort();
   clearTimeout(timer);
   setRunning(null);
+  if (turn.model) lookAtServer(false); /* its state, and what is known of it now */
   if (conversation !== shown) { keepUnshown(shown, turn, problem); return; }
   finishReply(turn, problem);
   log.scrollTop = log.scrollHeight;

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from quire_server import BINARY, MODEL, clean_environment, free_port
+from quire_server import BINARY, MODEL, NAME, ROOT, clean_environment, free_port
 from raw_http import wait_until
 from scripted_server import ScriptedServer, answer, chunk, refusal
 from terminal import CTRL_A, CTRL_C, CTRL_D, DOWN, UP, Terminal
+
+FAMILIES = ROOT / "tests/golden/families"
 
 
 @pytest.fixture
@@ -268,7 +270,8 @@ def test_nobody_there():
 @pytest.mark.parametrize("words", [
     ["a", "b"], ["--nothing", "a"], ["--url"], ["--threads", "2", "a"], ["--model"], ["--set", "temperature", "a"],
     ["--set", "temperature=9", "a"], ["--temperature", "9", "a"], ["--temperature"], ["--top-p=x", "a"],
-    ["--model", "m", "--url", "http://a", "a"], ["--model", "m", "--uds", "x", "a"]])
+    ["--model", "m", "--url", "http://a", "-c", "9", "a"], ["--model", "m", "--model", "n", "--url", "http://a", "a"],
+    ["--model", "m", "--uds", "x", "a"]])
 def test_bad_words(words):
     result = once(*words, input=b"")
     assert result.returncode == 64 and result.stdout == b"" and result.stderr.count(b"\n") == 1
@@ -385,3 +388,71 @@ def test_real_server_with_a_full_context(start_server, chat):
         say(terminal, "word " * 150).replace("\n", "").replace("the contextis", "the context is")
     say(terminal, "Hi")
     assert "the context is full" not in terminal.text().rsplit("> Hi", 1)[1]
+
+
+# ---- a server of several models ----
+
+def listed(**states):
+    return [{"id": name, "max_model_len": None, "status": {"value": state}} for name, state in states.items()]
+
+
+def test_models_are_listed_and_chosen(chat, stub):
+    stub.models = listed(small="loaded", large="unloaded", larger="sleeping")
+    stub.script = [answer("one"), answer("two"), answer("three")]
+    terminal = chat()
+    assert f"small at {stub.url}; /help shows commands\n3 models; /model lists them" in terminal.text()
+    lines = [line.split(None, 2) for line in say(terminal, "/model").splitlines()[-4:-1]]
+    assert lines == [["*", "small", "loaded"], ["large", "not", "loaded"], ["larger", "asleep"]]
+    say(terminal, "Hi")
+    assert "model: large\n" in say(terminal, "/model large")  # a name that is also a part of another
+    say(terminal, "And you?")
+    assert "3 models have a in their names; /model lists them" in say(terminal, "/model a")
+    assert "the server has no model huge; /model lists them" in say(terminal, "/model huge")
+    say(terminal, "/model larger")
+    say(terminal, "And you?")
+    assert [body["model"] for body in stub.chats] == ["small", "large", "larger"]
+    assert spoken(stub)[:2] == [("user", "Hi"), ("assistant", "one")]
+
+
+def test_one_model_says_nothing_of_others(chat, stub):
+    terminal = chat()
+    assert "models" not in terminal.text()
+    assert say(terminal, "/model").endswith("* stub\n>")
+
+
+def test_a_line_while_a_model_is_loaded(chat, stub):
+    gate = threading.Event()
+    stub.models = listed(small="loaded", large="unloaded")
+    stub.script = [[gate, *answer("Here I am")]] * 2
+    terminal = chat("--model", "lar", columns=40)
+    terminal.type("Hello\r")
+    terminal.wait_for_text("> Hello\nwaiting until large can be loaded")
+    stub.models = listed(small="sleeping", large="loading")
+    terminal.wait_for(lambda screen: screen.endswith("> Hello\nloading large"))
+    gate.set()
+    assert terminal.wait_for_prompt().endswith("> Hello\nHere I am\n>")
+    gate.clear()
+    terminal.type("Again\r")
+    terminal.wait_for_text("> Again\nloading large")
+    terminal.type(CTRL_C)
+    assert terminal.wait_for_prompt().endswith("> Again\nloading large^C\nstopped\n>")
+
+
+def test_real_server_of_several(start_server, chat, tmp_path):
+    template, gone = tmp_path / "template.jinja", tmp_path / "gone.gguf"
+    template.write_text("{% for message in messages %}{{ message.content }} {% endfor %}")
+    shutil.copy(FAMILIES / "qwen2.gguf", gone)
+    server = start_server("--model", MODEL, "--served-model-name", NAME, "--model", FAMILIES / "llama3.gguf", "--model", gone,
+                          "--max-model-len", 512, "--chat-template", template, "--models-max", 1, has_model=True)
+    gone.unlink()
+    terminal = chat("--model", "llama", "--max-tokens", "8", url=server.url)
+    assert terminal.text().startswith("llama3 at ")
+    say(terminal, "Hello")
+    assert "of 512 tokens" in say(terminal, "/stats")  # known since it was loaded
+    lines = [line.split(None, 2) for line in say(terminal, "/model").splitlines()[-4:-1]]
+    assert lines == [["smollm2", "asleep"], ["*", "llama3", "loaded"], ["gone", "not", "loaded"]]
+    say(terminal, "/model gone")
+    assert 'no answer: the model "gone" cannot be opened' in say(terminal, "And you?")
+    say(terminal, "/model smol")
+    say(terminal, "And you?")
+    assert "2 answers" in say(terminal, "/stats")
