@@ -74,6 +74,7 @@ def test_choose_load_and_switch(browser, start_three):
     page.open(server.url + "/")
     page.wait_for("document.querySelector('#model').value === 'llama3'")  # remembered
     page.wait_for("document.querySelectorAll('.assistant .note').length === 2")
+    page.wait_for("document.querySelector('.assistant .note').textContent.startsWith('llama3')")  # once the models are known
     assert notes(page) == ["llama3", "smollm2"] and page.problems == []
     page.close()
 

@@ -215,7 +215,8 @@ def test_stalled_reader_is_dropped_and_harms_nobody(start_server):
     kernel lets the server write again only after some 80 KiB, which the second takes five seconds for."""
     server = start_server()
     fields = {"receive_buffer": 4096, "max_tokens": 4000, "n": 8, "logprobs": 5}
-    stalled, slow = open_stream(server, **fields), open_stream(server, **fields)
+    stalled = open_stream(server, **fields)
+    slow = open_stream(server, **{**fields, "receive_buffer": 65536})  # through a smaller one the kernel itself stalls for seconds
     read_until(stalled, b"data: ")
     with open_stream(server, max_tokens=200) as reader:
         assert b"data: [DONE]" in read_until(reader, b"[DONE]")
