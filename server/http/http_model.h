@@ -84,7 +84,6 @@ struct http_model {
     int64_t retry_ms;    /* after a failure: not tried again before */
     char failure[128];   /* of its last start, without paths; "": none */
     uint64_t num_loads, num_sleeps, num_waits;      /* for /metrics */
-    struct engine_rest_view rest_before;            /* before the last sleep or wake */
     struct http_task *first_waiting, *last_waiting; /* bodies that wait until it is awake */
     struct engine_monitor monitor;
     struct traffic_log traffic;

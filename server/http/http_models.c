@@ -212,18 +212,24 @@ static void become_awake(struct http_server *server, struct http_model *model) {
     let_all_in(server, model);
 }
 
+/* Its last start failed, a moment ago. */
+static void refuse_failed(struct http_server *server, struct http_model *model) {
+    struct api_error error;
+    api_error_set(&error, 503, "server_error", "model_not_loaded", "model",
+                  "the model \"%.64s\" %s; the server's log says why", model->names[0],
+                  model->failure);
+    model->is_wanted = false;
+    refuse_all(server, model, &error, model->retry_ms - clock_now_ms());
+}
+
 /* Errors name files, which clients are not told. */
 static void fail(struct http_server *server, struct http_model *model, const char *what,
                  enum http_model_state state, const struct error *err) {
-    struct api_error error;
     log_error("model %s: %s: %s", model->names[0], what, err->message);
     snprintf(model->failure, sizeof(model->failure), "%s", what);
-    model->is_wanted = false;
     model->retry_ms = clock_now_ms() + RETRY_MS;
     move(server, model, state);
-    api_error_set(&error, 503, "server_error", "model_not_loaded", "model",
-                  "the model \"%.64s\" %s; the server's log says why", model->names[0], what);
-    refuse_all(server, model, &error, RETRY_MS);
+    refuse_failed(server, model);
 }
 
 /* Nothing is left of it but its row. */
@@ -274,7 +280,6 @@ static void end_job(struct http_server *server, struct http_model *model, const 
 }
 
 static void begin_wake(struct http_server *server, struct http_model *model) {
-    model->rest_before = engine_get_rest(model->parts.engine);
     server->models.moving = model;
     move(server, model, HTTP_MODEL_WAKING);
     struct engine_rest_view now;
@@ -405,16 +410,6 @@ static bool bring_or_make_room(struct http_server *server, struct http_model *wa
     return false;
 }
 
-/* It failed a moment ago. */
-static void refuse_failed(struct http_server *server, struct http_model *wanted) {
-    struct api_error error;
-    api_error_set(&error, 503, "server_error", "model_not_loaded", "model",
-                  "the model \"%.64s\" %s; the server's log says why", wanted->names[0],
-                  wanted->failure);
-    wanted->is_wanted = false;
-    refuse_all(server, wanted, &error, wanted->retry_ms - clock_now_ms());
-}
-
 /* Gives back what is of no use any more. Returns whether something was begun or decided. */
 static bool clean_up(struct http_server *server) {
     struct http_models *models = &server->models;
@@ -493,7 +488,8 @@ void http_models_leave(struct http_server *server, struct http_model *model) {
     model->num_calls--;
     model->used_ms = clock_now_ms();
     keep_place(server, model, model->used_ms);
-    server->models.is_due = model->num_calls == 0;
+    if (model->num_calls == 0)
+        server->models.is_due = true;
 }
 
 void http_models_want(struct http_server *server, struct http_model *model) {

@@ -182,17 +182,13 @@ static _Noreturn void leave(struct serve *serve) {
     _exit(EX_SOFTWARE);
 }
 
-/* Its ranks' processes, that is: they end with this one. */
-static void leave_if_hanging(struct serve *serve, bool is_closed) {
-    if (!is_closed)
-        leave(serve);
-}
-
 static void close_models(struct serve *serve) {
     model_loader_stop(&serve->loader);
     for (int i = 0; i < serve->loader.count; i++)
-        leave_if_hanging(serve, served_model_close(serve->loader.models[i], &serve->guard));
-    leave_if_hanging(serve, served_model_close(&serve->only, &serve->guard));
+        if (!served_model_close(serve->loader.models[i], &serve->guard))
+            leave(serve);
+    if (!served_model_close(&serve->only, &serve->guard))
+        leave(serve);
     if (serve->transport != NULL &&
         serve->has_executor) /* else the other ranks do not come to it */
         serve->transport->ops->destroy(serve->transport);
@@ -230,7 +226,6 @@ static void log_mistake(void *context, const char *line) {
     log_error("%s", line);
 }
 
-/* Several models, or what may become several, are the loader's. */
 /* What the command line and the environment say is as it was; of secrets, only that they are there.
  */
 static int reload_models(void *context, struct error *err) {
@@ -243,6 +238,7 @@ static int reload_models(void *context, struct error *err) {
     return status;
 }
 
+/* Several models, or what may become several, are the loader's. */
 static void set_models(struct serve *serve) {
     struct model_list *list = &serve->list;
     serve->has_several = list->count > 1 || list->all.models_dir != NULL || list->all.models_hub;
