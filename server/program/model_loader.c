@@ -4,6 +4,7 @@
 #include "config/base/log.h"
 #include "config/base/numbers.h"
 #include "engine/executor/step_turns.h"
+#include "kernels/cpu/memory/cpu_memory.h"
 #include "server/http/http_server.h"
 #include "server/program/engine_options.h"
 #include "server/program/memory_table.h"
@@ -344,24 +345,14 @@ int model_loader_reload(struct model_loader *loader, struct model_list *list,
 
 /* --- Start and end --- */
 
-static size_t available_bytes(void) {
-    FILE *file = fopen("/proc/meminfo", "re");
-    char line[128];
-    size_t kib = 0;
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib << 10;
-}
-
 int model_loader_start(struct model_loader *loader, size_t memory_bytes, int num_shares,
                        struct error *err) {
+    size_t free_bytes, total_bytes;
+    cpu_memory_info("", &free_bytes, &total_bytes);
     *loader = (struct model_loader){.fd = -1};
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    loader->memory_bytes = memory_bytes > 0 ? memory_bytes : available_bytes() / 4 * 3;
+    loader->memory_bytes = memory_bytes > 0 ? memory_bytes : free_bytes / 4 * 3;
     loader->share_bytes = loader->memory_bytes / 10 * 9 / (size_t)num_shares; /* some stay asleep */
     loader->turns = step_turns_create(err);
     if (loader->turns == NULL)
