@@ -131,7 +131,7 @@ static int start_process(struct process_executor *executor, struct error *err) {
 /* The process has ended, or will as soon as the system lets it run. */
 static void give_turn(struct process_executor *executor) {
     if (executor->start.turn_slot >= 0)
-        step_turns_give(executor->config.turns, executor->start.turn_slot);
+        step_turns_give(executor->config.turns, executor->start.turn_slot, 0);
 }
 
 /* Waits for the process to end; returns false when it has not. */

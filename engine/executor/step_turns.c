@@ -3,8 +3,8 @@
  * stays free until it is changed, because no ticket is used twice. So the turn is given by clearing
  * the ticket, which is one store.
  *
- * Whoever sets or clears a ticket then hands the turn on: if it is free, it goes to the lowest
- * ticket. All accesses are sequentially consistent. So of several that do this at the same time,
+ * Whoever sets or clears a ticket then hands the turn on: if it is free, it goes to the slot that
+ * has had the shortest time, and of several to the lowest ticket. All accesses are sequentially consistent. So of several that do this at the same time,
  * the last one sees the tickets of all. One that is killed before that is made up for by the next
  * that looks: the engine's process, or a process that waits. */
 #include "engine/executor/step_turns.h"
@@ -30,13 +30,15 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared
 
 struct turn_slot {
     atomic_uint_least64_t ticket; /* 0: does not want the turn */
+    atomic_int_least64_t time_ns; /* had the turn for, or as if it had; no sum of real times */
     atomic_uint num_calls;        /* a futex: the slot was given the turn */
 };
 
 /* Zeros at first. */
 struct shared_turns {
     atomic_uint_least64_t num_tickets;
-    atomic_uint_least64_t turn; /* see turn_of; 0: free */
+    atomic_uint_least64_t turn;   /* see turn_of; 0: free */
+    atomic_int_least64_t time_ns; /* of the slot whose turn it is or was, when it took it */
     struct turn_slot slots[STEP_TURNS_MAX_SLOTS];
 };
 
@@ -55,17 +57,31 @@ static bool is_free(const struct shared_turns *shared, uint64_t turn) {
     return ticket == 0 || atomic_load(&shared->slots[turn % STEP_TURNS_MAX_SLOTS].ticket) != ticket;
 }
 
-/* Returns the turn of the lowest ticket; 0: there is none. */
+static int64_t slice_of(int64_t time_ns) {
+    return time_ns / STEP_TURNS_SLICE_NS;
+}
+
+/* Returns the turn that comes next; 0: nobody wants it. */
 static uint64_t next_turn(const struct shared_turns *shared) {
     uint64_t lowest = UINT64_MAX, next = 0;
+    int64_t earliest = INT64_MAX;
     for (int32_t i = 0; i < STEP_TURNS_MAX_SLOTS; i++) {
         uint64_t ticket = atomic_load(&shared->slots[i].ticket);
-        if (ticket == 0 || ticket >= lowest)
+        int64_t slice = slice_of(atomic_load(&shared->slots[i].time_ns));
+        if (ticket == 0 || slice > earliest || (slice == earliest && ticket >= lowest))
             continue;
+        earliest = slice;
         lowest = ticket;
         next = turn_of(i, ticket);
     }
     return next;
+}
+
+/* The time never goes back, for which several may set it at once. */
+static void advance(struct shared_turns *shared, int64_t time_ns) {
+    int64_t now = atomic_load(&shared->time_ns);
+    while (now < time_ns && !atomic_compare_exchange_weak(&shared->time_ns, &now, time_ns))
+        ;
 }
 
 static void call(struct turn_slot *slot) {
@@ -81,6 +97,7 @@ static void hand_on(struct shared_turns *shared, int32_t own_slot) {
             continue;
         now = next;
         int32_t slot = (int32_t)(next % STEP_TURNS_MAX_SLOTS);
+        advance(shared, atomic_load(&shared->slots[slot].time_ns));
         if (slot != own_slot)
             call(&shared->slots[slot]);
     }
@@ -92,6 +109,9 @@ void step_turns_take(struct step_turns *turns, int32_t slot) {
     struct turn_slot *own = &shared->slots[slot];
     uint64_t ticket = atomic_fetch_add(&shared->num_tickets, 1) + 1;
     CHECK(atomic_load(&own->ticket) == 0);
+    int64_t time_ns = atomic_load(&shared->time_ns);
+    if (atomic_load(&own->time_ns) < time_ns)
+        atomic_store(&own->time_ns, time_ns);
     atomic_store(&own->ticket, ticket);
     for (;;) {
         unsigned num_calls = atomic_load(&own->num_calls);
@@ -102,8 +122,20 @@ void step_turns_take(struct step_turns *turns, int32_t slot) {
     }
 }
 
-void step_turns_give(struct step_turns *turns, int32_t slot) {
-    atomic_store(&turns->shared->slots[slot].ticket, 0);
+bool step_turns_is_over(const struct step_turns *turns, int32_t slot, int64_t used_ns) {
+    const struct turn_slot *slots = turns->shared->slots;
+    int64_t slice = slice_of(atomic_load(&slots[slot].time_ns) + used_ns);
+    for (int32_t i = 0; i < STEP_TURNS_MAX_SLOTS; i++)
+        if (i != slot && atomic_load(&slots[i].ticket) != 0 &&
+            slice_of(atomic_load(&slots[i].time_ns)) < slice)
+            return true;
+    return false;
+}
+
+void step_turns_give(struct step_turns *turns, int32_t slot, int64_t used_ns) {
+    struct turn_slot *own = &turns->shared->slots[slot];
+    atomic_fetch_add(&own->time_ns, used_ns);
+    atomic_store(&own->ticket, 0);
     hand_on(turns->shared, slot);
 }
 
@@ -115,8 +147,10 @@ bool step_turns_is_waiting(const struct step_turns *turns, int32_t slot) {
 int32_t step_turns_add(struct step_turns *turns, struct error *err) {
     for (int32_t slot = 0; slot < STEP_TURNS_MAX_SLOTS; slot++) {
         uint64_t bit = (uint64_t)1 << slot;
-        if ((atomic_fetch_or(&turns->used_bits, bit) & bit) == 0)
-            return slot;
+        if ((atomic_fetch_or(&turns->used_bits, bit) & bit) != 0)
+            continue;
+        atomic_store(&turns->shared->slots[slot].time_ns, 0);
+        return slot;
     }
     return error_set(err, ERROR_CONFIG, "at most %d rank processes can share the cores",
                      STEP_TURNS_MAX_SLOTS);

@@ -1,11 +1,12 @@
 /* Turns of processes that compute on the same cores. Each has a thread per core; if several compute
  * at the same time, their threads take the cores from one another, and all that wait for a thread
- * wait with it. So a process takes the turn before it computes a step and gives it back after it.
- * The turn is given in the order in which it was requested: processes that always have a step to
- * compute alternate, each with all cores. If nobody else wants the turn, it costs 0.2 us per step.
- *
- * Turns are shared by steps, not by time: next to a process that computes long prompts, one that
- * decodes waits for a chunk of a prompt at each token.
+ * wait with it. So a process takes the turn before it computes a step and gives it back after it,
+ * or after more steps. Processes that always have a step to compute get the same time, each with
+ * all cores: the turn goes to the one that has had it for the shortest time, counted in slices of
+ * STEP_TURNS_SLICE_NS, and of several to the one that has waited longest. Next to a process that
+ * computes long prompts, one that decodes has time for many tokens after each chunk. Who comes
+ * after a pause has saved up nothing: it starts at the time of the one whose turn it is (start-time
+ * fair queueing, Goyal, Vin and Cheng 1996). If nobody else wants the turn, it costs 0.2 us.
  *
  * The turns lie in memory that the engine's process creates and the rank processes map. There is no
  * lock: a process that is killed or stopped, wherever it is, leaves nothing half done that others
@@ -21,6 +22,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_STEP_TURNS_H
 #define QUIRE_ENGINE_EXECUTOR_STEP_TURNS_H
 
+#include "config/base/clock.h"
 #include "config/base/error.h"
 
 #include <stdbool.h>
@@ -28,6 +30,7 @@
 
 #define STEP_TURNS_MAX_SLOTS 64
 #define STEP_TURNS_LOOK_MS 100 /* between two looks of a process that waits */
+#define STEP_TURNS_SLICE_NS (20 * CLOCK_NS_PER_MS)
 
 struct step_turns;
 
@@ -53,8 +56,12 @@ bool step_turns_is_waiting(const struct step_turns *turns, int32_t slot);
 struct step_turns *step_turns_open(int fd, struct error *err);
 /* Waits for the turn. A slot that has or wants it may not take it again. */
 void step_turns_take(struct step_turns *turns, int32_t slot);
-/* Gives the turn to whoever has waited longest. The engine's process calls it for a process that
- * has ended: whether that had the turn, waited for it, or neither, the slot is free then. */
-void step_turns_give(struct step_turns *turns, int32_t slot);
+/* Returns whether one waits that has had the turn for a shorter time than this slot, which has had
+ * it for another used_ns since it took it. */
+bool step_turns_is_over(const struct step_turns *turns, int32_t slot, int64_t used_ns);
+/* Gives the turn, which the slot had for used_ns. The engine's process calls it, with 0, for a
+ * process that has ended: whether that had the turn, waited for it, or neither, the slot is free
+ * then. */
+void step_turns_give(struct step_turns *turns, int32_t slot, int64_t used_ns);
 
 #endif

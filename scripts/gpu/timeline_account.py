@@ -28,7 +28,7 @@ ARRAYS = "step arrays"
 # Kernels by their names, mangled or not; the first that fits.
 OPS = (
     ("embed", "embed_kernel"), ("rope_store", "rope_store|latent_store"), ("attention", "attention_kernel"),
-    ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("gather_rows", "gather_rows_kernel"),
+    ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("copy_rows", "copy_rows_kernel"),
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
     ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel"), ("combine_experts", "combine_kernel"),
     (ARRAYS, "unpack_arrays_kernel"),

@@ -402,16 +402,16 @@ static void test_turns(void **state) {
                 usleep(1000);
             assert_false(takes_turns && watched.num_begun > i);
             if (takes_turns)
-                step_turns_give(turns, OTHER_SLOT);
+                step_turns_give(turns, OTHER_SLOT, 0);
             if (i == 0)
                 wait_for(&f);
             else
                 assert_fails(&f);
             if (!takes_turns)
-                step_turns_give(turns, OTHER_SLOT);
+                step_turns_give(turns, OTHER_SLOT, 0);
         }
         step_turns_take(turns, OTHER_SLOT);
-        step_turns_give(turns, OTHER_SLOT);
+        step_turns_give(turns, OTHER_SLOT, 0);
         stop(&f);
         step_turns_remove(turns, OWN_SLOT);
         step_turns_remove(turns, OTHER_SLOT);

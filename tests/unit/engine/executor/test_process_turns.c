@@ -243,7 +243,7 @@ static void test_waiting_for_the_turn_is_not_hanging(void **state) {
     }
     nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
     assert_true(is_waiting(&pair, 0) && is_waiting(&pair, 1));
-    step_turns_give(pair.turns, OWN_SLOT);
+    step_turns_give(pair.turns, OWN_SLOT, 0);
     for (int i = 0; i < NUM_EXECUTORS; i++) {
         end(&pair.executors[i]);
         assert_int_equal(pair.executors[i].status, 0);
@@ -268,7 +268,7 @@ static void test_one_that_does_not_give_the_turn(void **state) {
         assert_int_equal(
             waitid(P_PID, (id_t)process_executor_pid(first), &seen, WEXITED | WSTOPPED | WNOWAIT),
             0);
-        step_turns_give(pair.turns, OWN_SLOT);
+        step_turns_give(pair.turns, OWN_SLOT, 0);
         assert_false(is_waiting(&pair, 0));
         assert_true(is_waiting(&pair, 1));
         wait_for_first(&pair.executors[0]);
@@ -297,7 +297,7 @@ static void test_what_needs_no_turn(void **state) {
     assert_int_equal(ops->check(f->executor, &err), 0);
     ops->sleep(f->executor, true);
     assert_int_equal(ops->wake(f->executor, &err), 0);
-    step_turns_give(pair.turns, OWN_SLOT);
+    step_turns_give(pair.turns, OWN_SLOT, 0);
     run_pair(&pair);
     stop_pair(&pair);
 }

@@ -79,7 +79,7 @@ static void leave(const struct fixture *f, int slot) {
     atomic_fetch_add(&f->log->num_turns[slot], 1);
     if (atomic_exchange(&f->log->holder, 0) != slot + 1)
         atomic_store(&f->log->is_broken, true);
-    step_turns_give(f->turns, slot);
+    step_turns_give(f->turns, slot, 0);
 }
 
 /* --- Those that take turns: threads of this process, or other processes --- */
@@ -179,6 +179,10 @@ static void test_all_that_always_want_it_alternate(void **state) {
     }
 }
 
+static void take_and_keep(const struct fixture *f, int slot) {
+    step_turns_take(f->turns, slot);
+}
+
 static void take_once(const struct fixture *f, int slot) {
     enter(f, slot);
     f->log->order[atomic_fetch_add(&f->log->length, 1)] = slot;
@@ -203,6 +207,41 @@ static void test_the_order_is_that_of_the_requests(void **state) {
         assert_memory_equal(f.log->order, order, sizeof(order));
         finish(&f, 5);
     }
+}
+
+enum { LONG_SLICES = 15, NUM_LONG = 10 };
+
+/* A slot with long turns beside one with short ones, which comes later: both always want the turn
+ * then. */
+static void test_time_is_shared(void **state) {
+    struct fixture f = start(3);
+    const int64_t slice = STEP_TURNS_SLICE_NS;
+    int num_short = 0;
+    step_turns_take(f.turns, 0);
+    assert_false(step_turns_is_over(f.turns, 0, 1000 * slice)); /* nobody waits */
+    step_turns_give(f.turns, 0, 1000 * slice);
+    step_turns_take(f.turns, 0); /* its time is 1000 slices */
+    for (int i = 0; i < NUM_LONG; i++) {
+        struct taker other = {.fixture = &f, .slot = 1, .run = take_and_keep};
+        begin_thread(&other);
+        await_waiting(&f, 1);
+        assert_false(step_turns_is_over(f.turns, 0, 0));
+        assert_true(step_turns_is_over(f.turns, 0, LONG_SLICES * slice));
+        step_turns_give(f.turns, 0, LONG_SLICES * slice);
+        end_thread(&other);
+        struct taker first = {.fixture = &f, .slot = 0, .run = take_and_keep};
+        begin_thread(&first);
+        await_waiting(&f, 0);
+        int64_t used_ns = 0;
+        for (; !step_turns_is_over(f.turns, 1, used_ns); used_ns += slice / 4)
+            num_short++;
+        step_turns_give(f.turns, 1, used_ns);
+        end_thread(&first);
+    }
+    step_turns_give(f.turns, 0, 0);
+    /* A slice more than the other one had; nothing for the 1000 before it came. */
+    assert_int_equal(num_short, 4 * (NUM_LONG * LONG_SLICES + 1));
+    finish(&f, 3);
 }
 
 /* --- Processes that are killed --- */
@@ -234,7 +273,7 @@ static void kill_taker(struct fixture *f, struct taker *taker) {
         assert_int_equal(waitpid(taker->pid, &status, 0), taker->pid);
     while (!WIFSIGNALED(status));
     atomic_compare_exchange_strong(&f->log->holder, &holder, 0);
-    step_turns_give(f->turns, taker->slot);
+    step_turns_give(f->turns, taker->slot, 0);
     assert_false(step_turns_is_waiting(f->turns, taker->slot));
 }
 
@@ -385,6 +424,7 @@ int main(void) {
         cmocka_unit_test(test_one_alone),
         cmocka_unit_test(test_all_that_always_want_it_alternate),
         cmocka_unit_test(test_the_order_is_that_of_the_requests),
+        cmocka_unit_test(test_time_is_shared),
         cmocka_unit_test(test_who_waits_for_one_that_is_killed),
         cmocka_unit_test(test_one_that_is_stopped_while_it_waits),
         cmocka_unit_test(test_no_turn_is_lost_with_one_that_is_killed),
