@@ -313,9 +313,9 @@ uint32_t cuda_attention_take_recorded(struct cuda_backend *b) {
 
 void cuda_attention_before_replay(struct cuda_backend *b, uint32_t recorded) {
     for (int32_t i = 0; i < NUM_PLANS; i++) {
-        struct sent_plan *sent = &b->attention->sent[i];
         if ((recorded >> i & 1) == 0)
             continue;
+        struct sent_plan *sent = &b->attention->sent[i];
         if (sent->step != b->step.number)
             send_plan(b, sent);
         sent->is_used = true;
@@ -324,7 +324,8 @@ void cuda_attention_before_replay(struct cuda_backend *b, uint32_t recorded) {
 
 void cuda_attention_forget_recorded(struct cuda_backend *b, uint32_t recorded) {
     for (int32_t i = 0; i < NUM_PLANS; i++)
-        b->attention->sent[i].num_recordings -= (int32_t)(recorded >> i & 1);
+        if ((recorded >> i & 1) != 0)
+            b->attention->sent[i].num_recordings--;
 }
 
 /* Of the launches that are enqueued: the step that they are for. */
