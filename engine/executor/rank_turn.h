@@ -1,8 +1,8 @@
 /* Private to the executor of ranks (rank_executor.h): the turn in which all its ranks compute
  * (step_turns.h). The first rank that begins a step takes the turn for all of them, and the last
  * one that finishes it gives it, or keeps it for the next step if that was submitted and no other
- * process that waits has had less time. With several stages, which compute different steps at the same
- * time, a turn is for as many steps as can be in flight.
+ * process that waits has had less time. With several stages, which compute different steps at the
+ * same time, a turn is for as many steps as can be in flight.
  *
  * The turn is kept while a step waits for its late inputs. It is given before anybody learns that
  * the step is finished: a process that has it always owes its engine an answer, so the engine
@@ -30,7 +30,8 @@ bool rank_turn_covers(const struct rank_thread *thread);
 /* Takes the turn for the rank's next step; the lock is released meanwhile. Returns false if another
  * rank is taking or has the turn: there is nothing to do until something changes. */
 bool rank_turn_take(struct rank_thread *thread);
-/* Gives the turn if no rank computes and its time is over. Called after a rank has finished a step. */
+/* Gives the turn if no rank computes and its time is over. Called after a rank has finished a step.
+ */
 void rank_turn_give(struct rank_executor *executor);
 
 #endif

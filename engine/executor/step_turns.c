@@ -4,9 +4,10 @@
  * the ticket, which is one store.
  *
  * Whoever sets or clears a ticket then hands the turn on: if it is free, it goes to the slot that
- * has had the shortest time, and of several to the lowest ticket. All accesses are sequentially consistent. So of several that do this at the same time,
- * the last one sees the tickets of all. One that is killed before that is made up for by the next
- * that looks: the engine's process, or a process that waits. */
+ * has had the shortest time, and of several to the lowest ticket. All accesses are sequentially
+ * consistent. So of several that do this at the same time, the last one sees the tickets of all.
+ * One that is killed before that is made up for by the next that looks: the engine's process, or a
+ * process that waits. */
 #include "engine/executor/step_turns.h"
 
 #include "config/base/check.h"
