@@ -228,9 +228,11 @@ static bool copy_block(struct block_manager *manager, const struct block_table *
     return true;
 }
 
+/* Forgets what is drafted of the tokens after the first num_tokens of a block. */
 static void cut_drafted(struct block_manager *manager, int32_t id, int32_t num_tokens) {
     int32_t *num_drafted = &manager->pool.blocks[id].num_drafted;
-    *num_drafted = min_int32(*num_drafted, num_tokens);
+    int32_t num_places = manager->config.drafts_ahead ? num_tokens - 1 : num_tokens;
+    *num_drafted = min_int32(*num_drafted, max_int32(num_places, 0));
 }
 
 bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,

@@ -32,8 +32,10 @@ struct block_manager_config {
     const struct serving_limits *limits; /* blocks of both pools */
     int32_t num_tenants;                 /* >= 1; eviction queues: a tenant modulo this has one */
     bool caching;                        /* prefix caching: blocks are found again by content */
-    struct block_key_secret secret;      /* secret of the keys of cached prefixes */
-    const struct kv_event_sink *events;  /* outlives the manager; may be NULL */
+    bool drafts_ahead; /* set by the scheduler: what is drafted in a place is of the token after it
+                          (an MTP layer) */
+    struct block_key_secret secret;     /* secret of the keys of cached prefixes */
+    const struct kv_event_sink *events; /* outlives the manager; may be NULL */
 };
 
 /* The device block that a host block was copied from. */

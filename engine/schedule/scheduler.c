@@ -23,9 +23,10 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
     CHECK(limits->max_num_seqs >= 1 && limits->block_size >= 1);
     CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
     struct scheduler made = {.config = *config, .last_share = -1};
+    made.config.kv.drafts_ahead = config->has_mtp;
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
     if (made.tables == NULL || share_queue_init(&made.waiting, num_shares(config)) != 0 ||
-        block_manager_init(&made.blocks, &config->kv) != 0) {
+        block_manager_init(&made.blocks, &made.config.kv) != 0) {
         share_queue_finish(&made.waiting);
         free(made.tables);
         return -1;

@@ -271,7 +271,7 @@ static void check_content(struct simulation *sim, const struct sequence *s) {
 
 /* The same of what the draft model has computed, once nothing is in flight. An MTP layer has a
  * token in the place of the one before it; at the end of a block, which others share, it may be
- * theirs. */
+ * theirs, as may one that is not computed yet, whose place is drafted again before it is used. */
 static void check_drafted(struct simulation *sim, const struct sequence *s) {
     const struct block_table *table = &s->table;
     const struct simulated_request *request = s->group->request->user;
@@ -284,7 +284,7 @@ static void check_drafted(struct simulation *sim, const struct sequence *s) {
             &sim->executor.drafted[table->blocks[p / size] * size + p % size];
         EXPECT(sim, slot->position == p, p);
         int32_t next = sim->executor.has_mtp ? p + 1 : p;
-        bool is_known = next == p || (next % size > 0 && next < s->num_tokens);
+        bool is_known = next == p || (next % size > 0 && next < s->num_computed);
         EXPECT(sim, !is_known || slot->token == sequence_token(s, next), p);
         EXPECT(sim, slot->scope == request->scope, p);
     }

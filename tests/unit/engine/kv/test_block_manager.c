@@ -841,6 +841,26 @@ static void test_drafted_tokens_are_shared_copied_and_swapped(void **state) {
     kv_fixture_finish(&kv);
 }
 
+/* An MTP layer has a token in the place of the one before it: the fork's own token 6 is not that of
+ * the table that it was cut from. */
+static void test_what_is_drafted_ahead_ends_one_place_earlier(void **state) {
+    struct kv_fixture kv;
+    int32_t room[16];
+    struct token_view tokens = kv_tokens(1, room, 16);
+    kv_fixture_init(&kv, 8, 0);
+    kv.manager.config.drafts_ahead = true;
+    struct block_table *table = &kv.tables[0], *fork = &kv.tables[1];
+    kv_compute(&kv, table, &tokens, 7);
+    block_manager_add_drafted(&kv.manager, table, 0, 6);
+    block_manager_fork(&kv.manager, table, fork, 6);
+    assert_true(block_manager_make_writable(&kv.manager, fork, 6));
+    assert_int_equal(num_drafted(&kv, 0), 6);
+    assert_int_equal(num_drafted(&kv, 1), 5);
+    block_manager_trim(&kv.manager, table, 5);
+    assert_int_equal(num_drafted(&kv, 0), 4);
+    kv_fixture_finish(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_grows_until_no_block_is_left),
@@ -881,6 +901,7 @@ int main(void) {
         cmocka_unit_test(test_a_deferred_block_is_found),
         cmocka_unit_test(test_drafted_tokens_are_counted_from_the_first),
         cmocka_unit_test(test_drafted_tokens_are_shared_copied_and_swapped),
+        cmocka_unit_test(test_what_is_drafted_ahead_ends_one_place_earlier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
