@@ -85,6 +85,12 @@ struct matrix_part {
                           adds it to every row of its result; `embed` does not */
 };
 
+/* Which ops read a matrix. */
+enum matrix_use {
+    MATRIX_LINEAR,  /* `linear` and `embed` */
+    MATRIX_GROUPED, /* `linear_experts` and `linear_heads` */
+};
+
 /* The KV pool: num_blocks consecutive blocks, see kv_layout.h. */
 struct kv_cache {
     struct kv_layout layout;
@@ -388,10 +394,15 @@ struct backend_ops {
      * destroyed. */
     int (*synchronize)(struct backend *b, struct error *err);
 
+    /* Returns the device memory of a matrix, of which only the parts' types and rows are read, and
+     * whether they have a bias; SIZE_MAX if it is too large, and 0 if the backend cannot hold it.
+     */
+    size_t (*matrix_bytes)(const struct backend *b, const struct matrix_part *parts, int num_parts,
+                           int32_t cols, enum matrix_use use);
     /* cols must be a multiple of every part's block; a dtype or shape the backend cannot hold is an
      * ERROR_MODEL. */
     int (*matrix_create)(struct backend *b, const struct matrix_part *parts, int num_parts,
-                         int32_t cols, struct matrix **out, struct error *err);
+                         int32_t cols, enum matrix_use use, struct matrix **out, struct error *err);
     /* Fills rows first_row to first_row + num_rows - 1 of a part created without data, in the
      * file's format. Rows are counted over all parts; each is filled in any order, and may be
      * filled again while no step that was not waited for reads it. `data` is host memory, read

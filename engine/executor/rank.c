@@ -74,14 +74,7 @@ static int check_room(const struct rank *rank, const char *part, size_t needed, 
  * system's memory is allocated lazily and shared, so only a GPU's is accounted for here. */
 static int plan_weights(struct rank *rank, struct error *err) {
     const struct backend *b = rank->backend;
-    if (rank->config.quantization != DTYPE_NONE && b->has_dedicated_memory)
-        return error_set(err, ERROR_CONFIG,
-                         "quantization: int8 is for the CPU; on %s every weight is held in %s: "
-                         "must be none",
-                         b->name, dtype_name(b->activation_dtype));
-    size_t bytes = weights_needed(rank->model, &rank->shard, &rank->weights_options,
-                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE,
-                                  b->head_rows_step);
+    size_t bytes = weights_needed(rank->model, &rank->shard, &rank->weights_options, b);
     rank->memory.weight_bytes = bytes;
     return check_room(rank, "weights", bytes,
                       "serve a smaller model, stop other programs that use the GPU, or lower "

@@ -104,9 +104,7 @@ size_t rank_draft_plan(struct rank_draft *draft, const struct serving_limits *li
     draft->limits = *limits;
     draft->limits.vocab_size = config->vocab_size;
     draft->limits.hidden_size = config->hidden_size;
-    size_t weights = weights_needed(draft->model, &draft->shard, options,
-                                    b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE,
-                                    b->head_rows_step);
+    size_t weights = weights_needed(draft->model, &draft->shard, options, b);
     size_t workspace = llama_workspace_needed(config, &draft->shard, NULL, b->activation_dtype,
                                               b->head_rows_step, &draft->limits);
     return checked_add(weights, workspace, &weights) ? weights : SIZE_MAX;

@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/matrix_part.h"
 
 #include "kernels/cpu/levels/cpu_gemm_format.h"
 #include "kernels/cpu/memory/cpu_memory.h"
@@ -98,6 +99,7 @@ static const struct backend_ops cpu_backend_ops = {
     .host_free = cpu_buffer_free,
     .memory_info = cpu_memory_info_op,
     .synchronize = cpu_synchronize,
+    .matrix_bytes = matrix_part_bytes,
     .matrix_create = cpu_matrix_create,
     .matrix_fill = cpu_matrix_fill,
     .matrix_destroy = cpu_matrix_destroy,

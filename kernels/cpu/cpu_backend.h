@@ -70,7 +70,7 @@ void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_matrix.c */
 int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                      int32_t cols, struct matrix **out, struct error *err);
+                      int32_t cols, enum matrix_use use, struct matrix **out, struct error *err);
 int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
                     const void *data, struct error *err);
 void cpu_matrix_destroy(struct backend *b, struct matrix *matrix);

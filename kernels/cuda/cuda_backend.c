@@ -68,6 +68,7 @@ static const struct backend_ops cuda_backend_ops = {
     .host_free = cuda_host_free,
     .memory_info = cuda_memory_info,
     .synchronize = cuda_synchronize,
+    .matrix_bytes = cuda_matrix_bytes,
     .matrix_create = cuda_matrix_create,
     .matrix_fill = cuda_matrix_fill,
     .matrix_destroy = cuda_matrix_destroy,

@@ -91,7 +91,8 @@ static int create_matrix(struct lora_slots *slots, int32_t rows, int32_t cols, s
     const size_t slot_bytes = (size_t)rows * dtype_row_bytes(slots->shape.dtype, (size_t)cols);
     for (int32_t i = 0; i < slots->shape.num_slots; i++)
         parts[i] = (struct matrix_part){.dtype = slots->shape.dtype, .rows = rows};
-    if (b->ops->matrix_create(b, parts, slots->shape.num_slots, cols, out, err) != 0)
+    if (b->ops->matrix_create(b, parts, slots->shape.num_slots, cols, MATRIX_GROUPED, out, err) !=
+        0)
         return -1;
     void *zeros = calloc(1, slot_bytes);
     int status = zeros != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for adapters");

@@ -303,23 +303,23 @@ int weights_load_alone(struct backend *backend, const struct model *model,
 
 /* A tensor that is missing, or cannot be used, takes nothing: loading says so. */
 static size_t matrix_bytes(const struct model *model, const struct weights_options *options,
-                           enum dtype held, const struct weights_matrix *plan) {
+                           const struct backend *backend, const struct weights_matrix *plan) {
     enum dtype types[WEIGHTS_MAX_PARTS];
     for (int i = 0; i < plan->num_parts; i++) {
         struct tensor_source source;
-        types[i] = held;
         if (!weights_part_find(model, &plan->parts[i], 0, &source) || source.dtype == DTYPE_NONE)
             types[i] = DTYPE_NONE;
-        else if (held == DTYPE_NONE)
+        else
             types[i] = plan->keeps_type
                            ? source.dtype
                            : model_held_dtype(options->quantization, source.dtype, plan->cols);
     }
-    return weights_plan_matrix_bytes(plan, types);
+    return weights_plan_matrix_bytes(plan, types, backend);
 }
 
 static size_t layer_bytes(const struct model *model, const struct model_shard *shard,
-                          const struct weights_options *options, enum dtype held, int32_t layer) {
+                          const struct weights_options *options, const struct backend *backend,
+                          int32_t layer) {
     struct weights_norm norms[WEIGHTS_MAX_NORMS];
     int num_norms = weights_plan_norms(&model->config, shard, layer, norms);
     size_t bytes = 0;
@@ -330,7 +330,7 @@ static size_t layer_bytes(const struct model *model, const struct model_shard *s
             continue;
         const struct weights_matrix plan =
             weights_plan_projection(model, shard, projections[i].role, layer);
-        bytes += matrix_bytes(model, options, held, &plan);
+        bytes += matrix_bytes(model, options, backend, &plan);
     }
     return bytes;
 }
@@ -344,8 +344,7 @@ static size_t key_bias_bytes(const struct model_config *config, const struct mod
 }
 
 static size_t mtp_bytes(const struct model *model, const struct model_shard *shard,
-                        const struct weights_options *options, enum dtype held,
-                        int32_t head_rows_step) {
+                        const struct weights_options *options, const struct backend *backend) {
     const struct model_config *config = &model->config;
     struct weights_norm norms[WEIGHTS_MTP_NORMS];
     size_t bytes = 0;
@@ -355,35 +354,33 @@ static size_t mtp_bytes(const struct model *model, const struct model_shard *sha
     const struct weights_matrix plans[] = {
         weights_plan_mtp_projection(model, false),
         weights_plan_mtp_projection(model, true),
-        weights_plan_vocab(model, shard, TENSOR_MTP_EMBEDDING, head_rows_step),
-        weights_plan_vocab(model, shard, TENSOR_MTP_HEAD, head_rows_step),
+        weights_plan_vocab(model, shard, TENSOR_MTP_EMBEDDING, backend->head_rows_step),
+        weights_plan_vocab(model, shard, TENSOR_MTP_HEAD, backend->head_rows_step),
     };
     const bool is_own[] = {true, true, config->has_own_embedding, config->has_own_head};
     for (int i = 0; i < 4; i++)
-        bytes += is_own[i] ? matrix_bytes(model, options, held, &plans[i]) : 0;
+        bytes += is_own[i] ? matrix_bytes(model, options, backend, &plans[i]) : 0;
     return bytes;
 }
 
 static size_t ends_bytes(const struct model *model, const struct model_shard *shard,
-                         const struct weights_options *options, enum dtype held,
-                         int32_t head_rows_step) {
+                         const struct weights_options *options, const struct backend *backend) {
     const struct model_config *config = &model->config;
     const struct weights_matrix embedding =
-        weights_plan_vocab(model, shard, TENSOR_EMBEDDING, head_rows_step);
+        weights_plan_vocab(model, shard, TENSOR_EMBEDDING, backend->head_rows_step);
     const struct weights_matrix head =
-        weights_plan_vocab(model, shard, TENSOR_HEAD, head_rows_step);
+        weights_plan_vocab(model, shard, TENSOR_HEAD, backend->head_rows_step);
     const struct weights_norm norm = weights_plan_output_norm(config);
     size_t bytes = shard->has_head ? weights_norm_bytes(&norm) : 0;
     if (keeps_embedding(config, shard))
-        bytes += matrix_bytes(model, options, held, &embedding);
+        bytes += matrix_bytes(model, options, backend, &embedding);
     if (shard->has_head && !config->tied_embeddings)
-        bytes += matrix_bytes(model, options, held, &head);
+        bytes += matrix_bytes(model, options, backend, &head);
     return bytes;
 }
 
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
-                      const struct weights_options *options, enum dtype held,
-                      int32_t head_rows_step) {
+                      const struct weights_options *options, const struct backend *backend) {
     const struct model_config *config = &model->config;
     size_t bytes, table_bytes;
     if (!rope_table_bytes(config, options, &table_bytes) ||
@@ -392,12 +389,12 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
     if (cuts_key_bias(model, options) &&
         !checked_add(bytes, key_bias_bytes(config, shard, options), &bytes))
         return SIZE_MAX;
-    size_t ends = config->is_mtp ? mtp_bytes(model, shard, options, held, head_rows_step)
-                                 : ends_bytes(model, shard, options, held, head_rows_step);
+    size_t ends = config->is_mtp ? mtp_bytes(model, shard, options, backend)
+                                 : ends_bytes(model, shard, options, backend);
     if (!checked_add(bytes, ends, &bytes))
         return SIZE_MAX;
     for (int32_t i = 0; i < shard->num_layers; i++)
-        if (!checked_add(bytes, layer_bytes(model, shard, options, held, shard->first_layer + i),
+        if (!checked_add(bytes, layer_bytes(model, shard, options, backend, shard->first_layer + i),
                          &bytes))
             return SIZE_MAX;
     return bytes;

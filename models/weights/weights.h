@@ -78,11 +78,9 @@ struct weights {
     size_t bytes;                                /* device memory taken, for the memory table */
 };
 
-/* Returns the device memory of the rank's weights on a device that holds every matrix as `held`, or
- * with DTYPE_NONE as the options say; SIZE_MAX on overflow. head_rows_step: that of its backend. */
+/* Returns the memory that the rank's weights take on its backend; SIZE_MAX on overflow. */
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
-                      const struct weights_options *options, enum dtype held,
-                      int32_t head_rows_step);
+                      const struct weights_options *options, const struct backend *backend);
 
 /* Returns the rows of the rank's head, which are the columns of its logits: one for each of its
  * tokens, then, if it is the only rank, zeros up to a multiple of the backend's head_rows_step. */

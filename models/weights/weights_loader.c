@@ -305,17 +305,19 @@ static int create_matrix(struct weights_loader *l, struct matrix_source *source,
     const struct weights_matrix *plan = source->plan;
     struct error why = {0};
     int num_parts = source->num_parts;
-    float *zeros = NULL;
+    uint8_t *zeros = NULL; /* of any type */
     if (plan->padding_rows > 0) {
-        zeros = calloc((size_t)plan->padding_rows * (size_t)plan->num_cols, sizeof(*zeros));
+        zeros = calloc((size_t)plan->padding_rows,
+                       dtype_row_bytes(source->types[0], (size_t)plan->num_cols));
         if (zeros == NULL)
             return error_set(l->err, ERROR_MEMORY, "no memory for %d rows of padding",
                              plan->padding_rows);
-        source->parts[num_parts++] =
-            (struct matrix_part){.dtype = DTYPE_F32, .rows = plan->padding_rows, .data = zeros};
+        source->parts[num_parts++] = (struct matrix_part){
+            .dtype = source->types[0], .rows = plan->padding_rows, .data = zeros};
     }
-    int status = l->backend->ops->matrix_create(l->backend, source->parts, num_parts,
-                                                plan->num_cols, out, &why);
+    int status = l->backend->ops->matrix_create(
+        l->backend, source->parts, num_parts, plan->num_cols,
+        plan->is_grouped ? MATRIX_GROUPED : MATRIX_LINEAR, out, &why);
     free(zeros);
     if (status == 0)
         return 0;
@@ -339,7 +341,7 @@ static int load_parts(struct weights_loader *l, struct matrix_source *source, st
     }
     if (out == NULL)
         return 0;
-    l->weights->bytes += weights_plan_matrix_bytes(source->plan, source->types);
+    l->weights->bytes += weights_plan_matrix_bytes(source->plan, source->types, b);
     *out = matrix;
     return 0;
 }

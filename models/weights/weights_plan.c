@@ -3,6 +3,8 @@
 #include "config/base/check.h"
 #include "models/weights/weights.h"
 
+#include <stdlib.h>
+
 /* --- What the file has --- */
 
 /* The first layer of the same kind, which the others must agree with. Attention is of one kind. */
@@ -179,6 +181,7 @@ static struct weights_matrix plan_experts(const struct model *model,
             ? plan_gate_up(model, TENSOR_EXPERT_GATE, layer, moe->expert_size, inner)
             : plan_branch_end(model, shard, TENSOR_EXPERT_DOWN, layer, moe->expert_size, inner);
     plan.num_experts = moe->num_experts;
+    plan.is_grouped = true;
     plan.own = (struct row_span){shard->first_expert, shard->num_experts};
     /* Choices are summed with the scale, biases included; of whole experts each rank adds its own.
      */
@@ -257,6 +260,7 @@ static struct weights_matrix plan_of_heads(const struct model *model,
     struct weights_matrix plan = plan_whole(model, role, layer, rows);
     plan.cols = plan.num_cols = cols;
     plan.num_experts = model->config.num_heads;
+    plan.is_grouped = true;
     plan.own = (struct row_span){shard->first_head, shard->num_heads};
     plan.keeps_type = false;
     return plan;
@@ -379,17 +383,30 @@ size_t weights_norm_bytes(const struct weights_norm *norm) {
 }
 
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
-                                 const enum dtype types[static WEIGHTS_MAX_PARTS]) {
-    size_t bytes = 0;
-    for (int i = 0; i < plan->num_parts; i++) {
-        if (types[i] == DTYPE_NONE || plan->num_cols % dtype_block_elements(types[i]) != 0)
-            continue;
-        size_t row_bytes = dtype_row_bytes(types[i], (size_t)plan->num_cols);
-        bytes += i == 0 ? (size_t)plan->padding_rows * row_bytes : 0;
-        row_bytes += plan->parts[i].biased && plan->bias_scale != 0.0F ? sizeof(float) : 0;
-        bytes += (size_t)weights_part_rows(&plan->parts[i]) * row_bytes;
+                                 const enum dtype types[static WEIGHTS_MAX_PARTS],
+                                 const struct backend *backend) {
+    static const float bias;
+    const int num_parts = plan->own.num_rows * plan->num_parts;
+    struct matrix_part *parts = calloc((size_t)num_parts + 1, sizeof(*parts));
+    if (parts == NULL)
+        return 0;
+    bool is_known = true;
+    for (int i = 0; i < num_parts; i++) {
+        const struct weights_part *part = &plan->parts[i % plan->num_parts];
+        bool adds_bias = part->biased && plan->bias_scale != 0.0F;
+        parts[i] = (struct matrix_part){.dtype = types[i % plan->num_parts],
+                                        .rows = weights_part_rows(part),
+                                        .bias = adds_bias ? &bias : NULL};
+        is_known = is_known && parts[i].dtype != DTYPE_NONE;
     }
-    return bytes * (size_t)plan->own.num_rows;
+    parts[num_parts] = (struct matrix_part){.dtype = types[0], .rows = plan->padding_rows};
+    size_t bytes = !is_known
+                       ? 0
+                       : backend->ops->matrix_bytes(
+                             backend, parts, num_parts + (plan->padding_rows > 0 ? 1 : 0),
+                             plan->num_cols, plan->is_grouped ? MATRIX_GROUPED : MATRIX_LINEAR);
+    free(parts);
+    return bytes;
 }
 
 /* --- Norms --- */

@@ -33,6 +33,7 @@ struct weights_matrix {
     int32_t cols; /* of the tensors */
     int32_t first_col, num_cols;
     int32_t padding_rows; /* zeros after the last part */
+    bool is_grouped;      /* of experts or of heads (kernels/backend.h, enum matrix_use) */
     bool keeps_type;      /* never requantised */
     float bias_scale;     /* multiplies the biases; 0: another rank adds them */
     struct row_span keys; /* of a matrix of q, k and v, the kept rows of k */
@@ -76,11 +77,12 @@ void weights_plan_mtp_norms(const struct model *model,
 bool weights_part_find(const struct model *model, const struct weights_part *part, int32_t expert,
                        struct tensor_source *out);
 
-/* Returns the bytes of the kept rows in these types, with float biases and padding in the first
- * part's type. Nothing is counted for a part of DTYPE_NONE, or whose rows are not a whole number of
- * blocks. */
+/* Returns the device memory of the kept rows in these types, with padding in the first part's type.
+ * Nothing is counted if a part is of DTYPE_NONE, if the backend cannot hold such rows, or if memory
+ * is short. */
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
-                                 const enum dtype types[static WEIGHTS_MAX_PARTS]);
+                                 const enum dtype types[static WEIGHTS_MAX_PARTS],
+                                 const struct backend *backend);
 
 /* Returns the bytes of its buffer. */
 size_t weights_norm_bytes(const struct weights_norm *norm);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what is in libquire-cuda.so without a GPU: every kernel is there as machine code for each
-architecture and as PTX, for other GPUs, attention works on tensor cores, and its registers, local memory and
-instructions keep to their budgets.
+architecture and as PTX, for other GPUs, attention and packed products work on tensor cores, and their registers,
+local memory and instructions keep to their budgets.
 
 Usage: check_cuda_module.py [--percent N] MODULE ARCH...        for instance: libquire-cuda.so 80 90 120
 
@@ -43,7 +43,10 @@ NARROW_REGISTERS = {"64": 128, "96": 128, "128": 128, "256": 255}
 COUNTED_ARCH = 90
 TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("4", "128"): 910,
                      ("1", "64"): 175, ("2", "64"): 175, ("3", "64"): 440}
-
+# The product with packed weights for up to 8 rows, by the number of its form (packed_layout.h): instructions of a warp
+# for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
+PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)ELi(\d)E)?")
+PACKED_INSTRUCTIONS = {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235}  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -130,15 +133,15 @@ def branch_target(word, at):
     return at + 1 + offset // 16, is_conditional
 
 
-def cheapest_round(code):
-    """(mma, cp.async, instructions) of one round of the innermost loop that has both: of all ways through it that
-    have most of these, the shortest. None where there is no such loop."""
+def cheapest_round(code, needed=("HMMA", "LDGSTS")):
+    """(mma, cp.async, instructions) of one round of the innermost loop that has what is needed: of all ways through
+    it that have most of these two, the shortest. None where there is no such loop."""
     words = [int.from_bytes(code[at:at + 16], "little") for at in range(0, len(code), 16)]
     ops = [word & 0xFFF for word in words]
     targets = [branch_target(word, at) for at, word in enumerate(words)]
     loops = [(at - target, target, at) for at, (target, _) in enumerate(targets)
              if target is not None and target <= at
-             and {NEEDED["HMMA"], NEEDED["LDGSTS"]} <= set(ops[target:at + 1])]
+             and {NEEDED[name] for name in needed} <= set(ops[target:at + 1])]
     if not loops:
         return None
     _, first, last = min(loops)
@@ -178,6 +181,24 @@ def over_budget(kernel, arch, code, registers, percent):
         print(f"sm_{arch}: {' '.join(kernel)}: {registers} registers, {instructions} instructions for 16 tokens")
 
 
+def packed_over_budget(kernel, arch, code, percent):
+    """Yields what of a product with packed weights is more than its budget."""
+    width, form, dtype, *tiles = kernel
+    for operation, bits in LOCAL_MEMORY.items():
+        if count_operation(code, bits) > 0:
+            yield f"has {operation}: registers are spilled, or an array is in local memory"
+    if count_operation(code, NEEDED["HMMA"]) == 0:
+        yield "has no HMMA"
+    budget = PACKED_INSTRUCTIONS.get(form)
+    if budget is None or arch != COUNTED_ARCH or (width, *tiles) != ("narrow", "1", "1"):
+        return
+    mma, _, instructions = cheapest_round(code, ["HMMA"]) or (0, 0, 0)
+    if mma not in (8, 16) or instructions > budget * percent / 100:
+        yield f"has {mma} mma and {instructions} instructions for 64 weights a lane, {budget} are allowed"
+    else:
+        print(f"sm_{arch}: packed form {form} {dtype}: {instructions} instructions for 64 weights a lane")
+
+
 def complaints(entries, archs, percent):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
@@ -186,8 +207,13 @@ def complaints(entries, archs, percent):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:
         for name, code, registers in code_sections(elf) if kind == MACHINE_CODE else ():
+            if arch > LAST_KNOWN:
+                continue
+            packed = PACKED.search(name)
+            for text in packed_over_budget(packed.groups(), arch, code, percent) if packed else ():
+                yield f"sm_{arch}: {name} {text}"
             match = ATTENTION.search(name)
-            if not match or arch > LAST_KNOWN:
+            if not match:
                 continue
             for operation, bits in NEEDED.items():
                 if count_operation(code, bits) == 0:

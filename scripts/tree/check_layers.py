@@ -18,7 +18,7 @@ FOLDERS = {
     "kernels": [".", "cpu", "cuda", "mpi"],
     "kernels/cpu": ["simd", "memory", "ranks", "levels", ".", "ops", "sample", "ref"],
     "kernels/cpu/levels": [".", "gemm", "ops"],
-    "kernels/cuda": ["nccl", "device", "state", "ranks", "step", "ops", "matrix", "attention", "experts", "sample", "."],
+    "kernels/cuda": ["nccl", "device", "state", "ranks", "step", "ops", "packed", "matrix", "attention", "experts", "sample", "."],
     "models": ["files", "config", "weights", "lora", "tokenizer", "chat_template", ".", "convert"],
     "engine": ["grammar", "kv", "request", "stats", "draft", "sequence", "schedule", "batch", "executor", "core", "record", "."],
     "engine/grammar": ["build", "machine", "read"],

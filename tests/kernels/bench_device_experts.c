@@ -120,7 +120,7 @@ static struct matrix *expert_matrix(struct device_bench *bench, int32_t num, int
     device_bench_random(bench->dtype, 1.0F / sqrtf((float)cols), data, elements);
     for (int32_t e = 0; e < num; e++)
         parts[e] = (struct matrix_part){.dtype = bench->dtype, .rows = rows, .data = data};
-    if (b->ops->matrix_create(b, parts, num, cols, &matrix, &err) != 0)
+    if (b->ops->matrix_create(b, parts, num, cols, MATRIX_GROUPED, &matrix, &err) != 0)
         device_bench_fail("experts: %s", err.message);
     free(parts);
     free(data);

@@ -55,7 +55,7 @@ static void create_copies(struct context *c) {
     int64_t wanted = 1 + (int64_t)(bench->rotate_bytes / bytes);
     struct error err = {0};
     for (c->num_copies = 0; c->num_copies < wanted && c->num_copies < MAX_COPIES; c->num_copies++)
-        if (bench->backend->ops->matrix_create(bench->backend, &part, 1, p->cols,
+        if (bench->backend->ops->matrix_create(bench->backend, &part, 1, p->cols, MATRIX_LINEAR,
                                                &c->copies[c->num_copies], &err) != 0)
             device_bench_fail("%s: %s", p->name, err.message);
     free(data);

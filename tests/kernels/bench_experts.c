@@ -65,7 +65,8 @@ static struct matrix *make_matrix(const struct bench *bench, int num_parts, int3
         random_weights_row(&seed, bench->dtype, data + (size_t)r * row_bytes, (size_t)cols);
     for (int p = 0; p < num_parts; p++)
         parts[p] = (struct matrix_part){.dtype = bench->dtype, .rows = rows, .data = data};
-    if (bench->backend->ops->matrix_create(bench->backend, parts, num_parts, cols, &matrix, &err))
+    if (bench->backend->ops->matrix_create(bench->backend, parts, num_parts, cols, MATRIX_GROUPED,
+                                           &matrix, &err))
         fail(err.message);
     free(parts);
     free(data);

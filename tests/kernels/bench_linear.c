@@ -73,8 +73,8 @@ static void bench_open(struct bench *bench, enum dtype dtype, const struct shape
     size_t copies = shape->is_hot ? 1 : COPIES_BYTES / bench->bytes + 1;
     bench->num_copies = copies < MAX_COPIES ? (int)copies : MAX_COPIES;
     for (int i = 0; i < bench->num_copies; i++)
-        if (bench->backend->ops->matrix_create(bench->backend, &part, 1, cols, &bench->copies[i],
-                                               &err) != 0)
+        if (bench->backend->ops->matrix_create(bench->backend, &part, 1, cols, MATRIX_LINEAR,
+                                               &bench->copies[i], &err) != 0)
             fail(err.message);
     free((void *)part.data);
     bench->x = allocate((size_t)MAX_ROWS * (size_t)cols * sizeof(float));

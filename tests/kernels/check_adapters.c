@@ -134,7 +134,7 @@ static struct matrix *create(struct backend *b, const struct small_matrix *m, in
     memset(before, 0x3c, slot * sizeof(uint16_t));
     for (int32_t i = 0; i < num_slots; i++)
         parts[i] = (struct matrix_part){.dtype = DTYPE_F16, .rows = m->rows};
-    struct matrix *matrix = kernel_fixture_matrix(b, parts, num_slots, m->cols);
+    struct matrix *matrix = kernel_fixture_matrix(b, parts, num_slots, m->cols, MATRIX_GROUPED);
     for (int32_t i = 0; i < num_slots; i++)
         assert_int_equal(b->ops->matrix_fill(b, matrix, i * m->rows, m->rows, before, NULL), 0);
     for (int32_t i = 0; i < num_slots; i++)

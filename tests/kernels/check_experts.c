@@ -310,7 +310,7 @@ static struct matrix *create_matrix(struct backend *b, const struct experts *e) 
             if (b == fixture.oracle && fixture.dtype != DTYPE_F32)
                 parts[n].dtype = DTYPE_F32, parts[n].data = e->own[i].values[p];
         }
-    return kernel_fixture_matrix(b, parts, n, e->m->cols);
+    return kernel_fixture_matrix(b, parts, n, e->m->cols, MATRIX_GROUPED);
 }
 
 static const float *row_of_choice(const struct experts *e, int32_t choice) {

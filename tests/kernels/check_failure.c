@@ -69,7 +69,7 @@ static void take(struct backend *b, size_t bytes, struct buffer *out) {
 static int create_matrix(struct backend *b, struct matrix **out, struct error *err) {
     static const float values[WIDTH * WIDTH];
     struct matrix_part part = {.dtype = DTYPE_F32, .rows = WIDTH, .data = values};
-    return b->ops->matrix_create(b, &part, 1, WIDTH, out, err);
+    return b->ops->matrix_create(b, &part, 1, WIDTH, MATRIX_LINEAR, out, err);
 }
 
 static void things_init(struct backend *b, struct things *t) {

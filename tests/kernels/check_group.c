@@ -248,7 +248,7 @@ static void share(struct group_member *member, void *context) {
                                      .rows = VOCAB * (member->rank + 1) / c->num_ranks - first_row,
                                      .data = c->table + (size_t)first_row * WIDTH};
     struct matrix *table = NULL;
-    if (b->ops->matrix_create(b, &part, 1, WIDTH, &table, NULL) != 0)
+    if (b->ops->matrix_create(b, &part, 1, WIDTH, MATRIX_LINEAR, &table, NULL) != 0)
         abort();
     b->ops->embed(b, &(struct embed_args){
                          .table = table, .out = embedded, .first_row = first_row, .scale = 1});

@@ -105,7 +105,7 @@ static struct matrix *create_in_chunks(struct backend *b, const struct weights *
         if (is_filled[p])
             parts[p].data = NULL;
     }
-    struct matrix *matrix = kernel_fixture_matrix(b, parts, w->num_parts, w->cols);
+    struct matrix *matrix = kernel_fixture_matrix(b, parts, w->num_parts, w->cols, MATRIX_LINEAR);
     int num_chunks = cut(w, is_filled, chunks, &seed);
     for (int i = 0; i < num_chunks; i++)
         fill(b, matrix, w, &chunks[i]);
@@ -113,7 +113,7 @@ static struct matrix *create_in_chunks(struct backend *b, const struct weights *
 }
 
 static void check_fill(struct backend *b, const struct weights *w, const float *x, uint64_t seed) {
-    struct matrix *whole = kernel_fixture_matrix(b, w->parts, w->num_parts, w->cols);
+    struct matrix *whole = kernel_fixture_matrix(b, w->parts, w->num_parts, w->cols, MATRIX_LINEAR);
     struct matrix *chunks = create_in_chunks(b, w, seed);
     assert_same(multiply(b, chunks, w, x, 1, NULL, true), multiply(b, whole, w, x, 1, NULL, true),
                 NUM_X * (size_t)w->rows);
@@ -153,7 +153,7 @@ static void check_large_chunks(enum dtype dtype) {
             memcpy(data + row * row_bytes, data + (row - PERIOD) * row_bytes, row_bytes);
     for (int t = 2; t < TOKENS; t++)
         tokens[t] = (t - 2) * (ROWS - 1) / (TOKENS - 3);
-    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS, MATRIX_LINEAR);
     assert_int_equal(
         b->ops->matrix_fill(b, matrix, FIRST, ROWS - FIRST, data + FIRST * row_bytes, NULL), 0);
     assert_int_equal(b->ops->matrix_fill(b, matrix, 0, FIRST, data, NULL), 0);
@@ -180,7 +180,7 @@ static void test_fill_too_large_for_f16(void **state) {
     struct error err = {0};
     static float values[ROWS * COLS];
     struct matrix_part part = {.dtype = DTYPE_F32, .rows = ROWS + 1};
-    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS, MATRIX_LINEAR);
     for (int row = 0; row < ROWS; row += 7)
         values[row * COLS + 11] = -65536.0f;
     int status = b->ops->matrix_fill(b, matrix, 1, ROWS, values, &err);

@@ -135,7 +135,8 @@ static void check_share(void) {
     for (int32_t i = 0; i < VOCAB * 32; i++)
         table[i] = (float)i;
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = VOCAB, .data = table};
-    require(backend->ops->matrix_create(backend, &part, 1, 32, &matrix, NULL) == 0, "matrix");
+    require(backend->ops->matrix_create(backend, &part, 1, 32, MATRIX_LINEAR, &matrix, NULL) == 0,
+            "matrix");
     backend->ops->step_begin(backend, &step);
     if (transport->rank == 0)
         backend->ops->sample(backend, &(struct sample_args){.logits = logits,

@@ -630,7 +630,7 @@ static void test_embed_of_sampled_tokens(void **state) {
     for (int i = -1; i < fixture.num_backends; i++) {
         struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
         struct sample_output sampled[2][SAMPLED_ROWS];
-        struct matrix *table = kernel_fixture_matrix(b, &part, 1, SAMPLED_WIDTH);
+        struct matrix *table = kernel_fixture_matrix(b, &part, 1, SAMPLED_WIDTH, MATRIX_LINEAR);
         void *device_logits =
             kernel_fixture_put(b, DTYPE_F32, logits, SAMPLED_ROWS * SAMPLED_VOCAB);
         void *out = kernel_fixture_put(b, i < 0 ? DTYPE_F32 : fixture.dtype, NULL,
@@ -656,7 +656,7 @@ static void test_embed_of_sampled_tokens(void **state) {
 static void check_step_of_nothing(struct backend *b) {
     static const float values[64];
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = 8, .data = values};
-    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, 8);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, 8, MATRIX_LINEAR);
     struct kv_cache cache = {.layout = {.num_layers = 1,
                                         .num_kv_heads = 1,
                                         .head_dim = 64,

@@ -132,7 +132,7 @@ static void *array_of(const struct parts *p, enum array which) {
 static struct matrix *random_matrix(struct backend *b, uint64_t *seed, int32_t rows, int32_t cols) {
     float *values = kernel_fixture_random_floats(seed, (size_t)rows * (size_t)cols);
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = rows, .data = values};
-    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, cols);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, cols, MATRIX_LINEAR);
     free(values);
     return matrix;
 }

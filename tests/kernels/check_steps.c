@@ -109,7 +109,7 @@ static void parts_init(struct parts *p, struct backend *b) {
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = VOCAB, .data = values};
     *p =
         (struct parts){.backend = b,
-                       .table = kernel_fixture_matrix(b, &part, 1, WIDTH),
+                       .table = kernel_fixture_matrix(b, &part, 1, WIDTH, MATRIX_LINEAR),
                        .hidden = kernel_fixture_put(b, b->activation_dtype, NULL, TOKENS * WIDTH),
                        .head_rows = kernel_fixture_put(b, b->activation_dtype, NULL, CHUNK * WIDTH),
                        .logits = kernel_fixture_put(b, DTYPE_F32, NULL, CHUNK * VOCAB),

@@ -130,7 +130,8 @@ static void test_each_product_is_timed_once(void **state) {
         .dtype = DTYPE_F32, .rows = PRODUCT_FIXTURE_OUT, .data = f->weights};
     struct matrix *first = f->matrix, *second;
     float row[PRODUCT_FIXTURE_OUT];
-    assert_int_equal(f->b->ops->matrix_create(f->b, &part, 1, PRODUCT_FIXTURE_COLS, &second, NULL),
+    assert_int_equal(f->b->ops->matrix_create(f->b, &part, 1, PRODUCT_FIXTURE_COLS, MATRIX_LINEAR,
+                                              &second, NULL),
                      0);
     set("%s", "takes:all:50000"); /* long beside what a busy machine adds */
     begin(f, BUDGET);
@@ -273,8 +274,9 @@ static void test_a_result_without_memory_is_left(void **state) {
     struct buffer out, all[64];
     struct matrix *wide;
     int count;
-    assert_int_equal(f->b->ops->matrix_create(f->b, &part, 1, PRODUCT_FIXTURE_COLS, &wide, NULL),
-                     0);
+    assert_int_equal(
+        f->b->ops->matrix_create(f->b, &part, 1, PRODUCT_FIXTURE_COLS, MATRIX_LINEAR, &wide, NULL),
+        0);
     assert_int_equal(
         f->b->ops->buffer_alloc(f->b, sizeof(float) * PRODUCT_FIXTURE_MOST_ROWS * OUT, &out, NULL),
         0);

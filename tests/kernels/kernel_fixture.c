@@ -280,10 +280,10 @@ void kernel_fixture_free(struct backend *b, void *array) {
 }
 
 struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part *parts,
-                                     int num_parts, int32_t cols) {
+                                     int num_parts, int32_t cols, enum matrix_use use) {
     struct matrix *matrix = NULL;
     struct error err = {0};
-    if (b->ops->matrix_create(b, parts, num_parts, cols, &matrix, &err) != 0)
+    if (b->ops->matrix_create(b, parts, num_parts, cols, use, &matrix, &err) != 0)
         fail_msg("%s", err.message);
     return matrix;
 }

@@ -76,7 +76,7 @@ void kernel_fixture_download(struct backend *b, void *dst, const void *src, size
 void kernel_fixture_synchronize(struct backend *b);
 
 struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part *parts,
-                                     int num_parts, int32_t cols);
+                                     int num_parts, int32_t cols, enum matrix_use use);
 
 /* Calls op(b, args), several times where that can show a race: on the simulator under each of three
  * orders of threads, else twice. Fails unless `out` holds the same `bytes` each time. An op that

@@ -58,7 +58,7 @@ struct product_fixture *product_fixture_open(bool batch_invariant) {
     for (size_t i = 0; i < OUT * COLS; i++)
         f->weights[i] = value_of(i);
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = OUT, .data = f->weights};
-    if (f->b->ops->matrix_create(f->b, &part, 1, COLS, &f->matrix, &err) != 0 ||
+    if (f->b->ops->matrix_create(f->b, &part, 1, COLS, MATRIX_LINEAR, &f->matrix, &err) != 0 ||
         f->b->ops->buffer_alloc(f->b, sizeof(uint16_t) * MOST_ROWS * COLS, &f->x, &err) != 0 ||
         f->b->ops->buffer_alloc(f->b, sizeof(float) * MOST_ROWS * OUT, &f->out, &err) != 0)
         fail_msg("%s", err.message);

@@ -1,5 +1,6 @@
 #include "tests/kernels/weights_fixture.h"
 
+#include "kernels/cuda/packed/packed_layout.h"
 #include "tests/kernels/random_weights.h"
 
 #include <setjmp.h>
@@ -23,9 +24,12 @@ void weights_add_part(const struct kernel_fixture *f, struct weights *w, enum dt
         w->biases[p][r] *= biased ? 4 : 0;
     }
     dtype_to_f32(dtype, w->data[p], w->values[p], n);
-    kernel_fixture_round(f, w->values[p], n);
     w->parts[p] = (struct matrix_part){dtype, rows, w->data[p], biased ? w->biases[p] : NULL};
     w->rows += rows;
+    bool was_packed = p == 0 || w->is_packed;
+    w->is_packed = was_packed && packed_form_index(dtype) >= 0;
+    for (int i = was_packed ? 0 : p; i <= p && !w->is_packed; i++)
+        kernel_fixture_round(f, w->values[i], (size_t)w->parts[i].rows * (size_t)w->cols);
 }
 
 void weights_finish(struct weights *w) {
@@ -56,7 +60,7 @@ struct matrix *weights_create(const struct kernel_fixture *f, struct backend *b,
         if (b == f->oracle && f->dtype != DTYPE_F32)
             parts[p].dtype = DTYPE_F32, parts[p].data = w->values[p];
     }
-    return kernel_fixture_matrix(b, parts, w->num_parts, w->cols);
+    return kernel_fixture_matrix(b, parts, w->num_parts, w->cols, MATRIX_LINEAR);
 }
 
 static enum dtype type_of(const struct kernel_fixture *f, const struct backend *b) {

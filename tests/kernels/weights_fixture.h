@@ -1,6 +1,7 @@
 /* Random matrices of several parts for the checks of `linear`, `embed` and `matrix_fill`, and these
- * ops on arrays of a backend. Device values are those that the backends keep: rounded to f->dtype,
- * which the oracle gets as F32. */
+ * ops on arrays of a backend. Device values are those that the backends keep, which the oracle gets
+ * as F32: those of the file if all parts are of types that a device holds packed, else rounded to
+ * f->dtype. */
 #ifndef QUIRE_TESTS_KERNELS_WEIGHTS_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_WEIGHTS_FIXTURE_H
 
@@ -14,7 +15,8 @@ struct weights {
     int num_parts;
     struct matrix_part parts[WEIGHTS_MAX_PARTS]; /* as a file holds them */
     char *data[WEIGHTS_MAX_PARTS];
-    float *values[WEIGHTS_MAX_PARTS]; /* [rows, cols], rounded */
+    bool is_packed;                   /* on a device */
+    float *values[WEIGHTS_MAX_PARTS]; /* [rows, cols], rounded if not */
     float *biases[WEIGHTS_MAX_PARTS]; /* [rows], zeros where the part has none */
 };
 

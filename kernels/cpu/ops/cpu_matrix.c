@@ -175,7 +175,7 @@ static int matrix_init(struct cpu_backend *b, struct matrix *matrix,
 }
 
 int cpu_matrix_create(struct backend *base, const struct matrix_part *parts, int num_parts,
-                      int32_t cols, struct matrix **out, struct error *err) {
+                      int32_t cols, enum matrix_use use, struct matrix **out, struct error *err) {
     CHECK(num_parts > 0);
     struct matrix *matrix =
         calloc(1, sizeof(*matrix) + (size_t)num_parts * sizeof(matrix->segments[0]));

@@ -105,7 +105,8 @@ static int matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_r
 }
 
 static int matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                         int32_t cols, struct matrix **out, struct error *err) {
+                         int32_t cols, enum matrix_use use, struct matrix **out,
+                         struct error *err) {
     size_t num_rows = 0;
     for (int p = 0; p < num_parts; p++) {
         if (matrix_part_check(&parts[p], cols, err))
@@ -304,6 +305,7 @@ static const struct backend_ops ops = {
     .host_free = buffer_free,
     .memory_info = memory_info,
     .synchronize = wait,
+    .matrix_bytes = matrix_part_bytes,
     .matrix_create = matrix_create,
     .matrix_fill = matrix_fill,
     .matrix_destroy = matrix_destroy,

@@ -59,6 +59,19 @@ template <> __device__ __forceinline__ uint32_t subtract2<__nv_bfloat16>(uint32_
     return difference;
 }
 
+/* The products of two pairs of T, each rounded once. */
+template <class T> __device__ __forceinline__ uint32_t multiply2(uint32_t a, uint32_t b);
+template <> __device__ __forceinline__ uint32_t multiply2<__half>(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+template <> __device__ __forceinline__ uint32_t multiply2<__nv_bfloat16>(uint32_t a, uint32_t b) {
+    uint32_t product; /* sm_80 multiplies no bf16: a * b + -0 */
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000));
+    return product;
+}
+
 /* Four 8 x 8 tiles of 16-bit elements: lane l gives the shared-memory address of row l % 8 of tile
  * l / 8 (16 bytes, aligned); out[i] holds of tile i the elements (l / 4, 2 (l % 4) ..), or with
  * _trans the elements (2 (l % 4) .., l / 4). */

@@ -24,6 +24,7 @@
 #include "kernels/cuda/matrix/cublas_check.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 #include "kernels/cuda/matrix/cuda_tuning.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include <stdlib.h>
 
@@ -351,6 +352,10 @@ void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     const struct cuda_product_form form = form_of(b, args);
     struct cuda_product product;
+    if (args->weight->values == NULL) {
+        cuda_packed_linear(b, args);
+        return;
+    }
     if (args->num_rows == 0 || !CUBLAS_TRY(b, cuda_product_init, &product, &form, args->num_rows))
         return;
     struct choice *choice = choice_for(b, args);

@@ -3,24 +3,33 @@
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 
+#include "kernels/cuda/packed/packed_layout.h"
 #include "kernels/cuda/state/cuda_state.h"
 
 /* The algorithms chosen for products with weights [rows, cols], filled in as they are first needed.
  * All matrices of a shape share one. */
 struct gemm_shape;
 
+/* Neighbouring parts of one type. */
+struct matrix_segment {
+    enum dtype dtype; /* of the file */
+    int32_t first_row, num_rows;
+    int form;                    /* of packed weights (packed_layout.h) */
+    struct packed_planes planes; /* likewise */
+};
+
 struct matrix {
     int32_t rows;
     int32_t cols; /* a multiple of CUDA_MATRIX_COLS_STEP */
     struct buffer memory;
-    void *values; /* [rows][cols] of activation_dtype */
+    void *values; /* [rows][cols] of activation_dtype; NULL: the segments are packed */
     /* [rows] of each type a product can have, NULL without a bias: cuBLASLt wants the bias in the
      * type of the product. */
-    void *bias; /* activation_dtype */
+    void *bias; /* activation_dtype; NULL of packed ones too */
     float *float_bias;
-    struct gemm_shape *shape;
-    int num_parts;
-    struct matrix_part parts[]; /* without data and bias: the parts that matrix_fill fills */
+    struct gemm_shape *shape; /* NULL: packed */
+    int num_segments;
+    struct matrix_segment segments[];
 };
 
 /* 16 bytes of 16-bit elements: rows then start where the fast kernels of cuBLASLt and the 16-byte

@@ -1,5 +1,6 @@
-/* Weights on the device: every type of the file is converted to rows of activation_dtype. Some
- * threads of the host convert a chunk into pinned memory, and the device copies it while they
+/* Weights on the device. A matrix for `linear` and `embed` whose parts are all of types with a
+ * packed form is held packed (packed_layout.h). Others are converted to rows of activation_dtype:
+ * some threads of the host convert a chunk into pinned memory, and the device copies it while they
  * convert the next one; rows have no padding and blocks do not cross them, so a chunk is any run of
  * whole blocks. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
@@ -11,6 +12,7 @@
 #include "kernels/cuda/state/cuda_check.h"
 #include "kernels/cuda/step/cuda_staging.h"
 #include "kernels/cuda/ops/elementwise_launch.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 #include "kernels/matrix_part.h"
 #include "kernels/thread_pool.h"
 
@@ -56,37 +58,69 @@ static bool checked_align(size_t bytes, size_t *out) {
     return true;
 }
 
-/* Bytes of values and, with biases, of either of them, each padded to the alignment. */
+/* Bytes of values or of packed segments and, with biases, of either of them, each padded to the
+ * alignment. */
 struct matrix_sizes {
     size_t values, bias, float_bias, all;
 };
 
-static bool plan_sizes(int32_t rows, int32_t cols, bool biased, struct matrix_sizes *out) {
+static bool is_packed(const struct matrix_part *parts, int num_parts, enum matrix_use use) {
+    for (int i = 0; i < num_parts; i++)
+        if (packed_form_index(parts[i].dtype) < 0)
+            return false;
+    return use == MATRIX_LINEAR;
+}
+
+static size_t packed_bytes(const struct matrix *matrix) {
+    size_t bytes = 0;
+    struct packed_planes planes;
+    for (int i = 0; i < matrix->num_segments; i++) {
+        const struct matrix_segment *segment = &matrix->segments[i];
+        bytes += packed_planes_init(&packed_forms[segment->form], NULL, segment->num_rows,
+                                    matrix->cols, &planes);
+    }
+    return bytes;
+}
+
+static bool plan_sizes(const struct matrix *matrix, bool packed, bool biased,
+                       struct matrix_sizes *out) {
     struct matrix_sizes sizes = {0};
-    size_t row_bytes = sizeof(uint16_t) * (size_t)cols;
-    if (!checked_mul(row_bytes, (size_t)rows, &sizes.values) ||
+    size_t rows = (size_t)matrix->rows;
+    if (!checked_mul(sizeof(uint16_t) * (size_t)matrix->cols, rows, &sizes.values) ||
         !checked_align(sizes.values, &sizes.values))
         return false;
-    if (biased && (!checked_align(sizeof(uint16_t) * (size_t)rows, &sizes.bias) ||
-                   !checked_align(sizeof(float) * (size_t)rows, &sizes.float_bias)))
+    if (packed)
+        sizes.values = packed_bytes(matrix); /* less */
+    if (biased && ((!packed && !checked_align(sizeof(uint16_t) * rows, &sizes.bias)) ||
+                   !checked_align(sizeof(float) * rows, &sizes.float_bias)))
         return false;
     *out = sizes;
     return checked_add(sizes.values, sizes.bias, &out->all) &&
            checked_add(out->all, sizes.float_bias, &out->all);
 }
 
-static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, int32_t *out_rows,
+/* Fills in the rows and segments, for which there is room. */
+static int plan(struct matrix *matrix, const struct matrix_part *parts, int num_parts,
                 struct error *err) {
     int64_t rows = 0;
     for (int i = 0; i < num_parts; i++) {
-        if (check_part(&parts[i], cols, err) != 0)
+        struct matrix_segment *last = i > 0 ? &matrix->segments[matrix->num_segments - 1] : NULL;
+        if (check_part(&parts[i], matrix->cols, err) != 0)
             return -1;
-        rows += parts[i].rows;
-        if (rows > INT32_MAX)
+        if (rows + parts[i].rows > INT32_MAX)
             return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: too large",
-                             dtype_name(parts[i].dtype), parts[i].rows, cols);
+                             dtype_name(parts[i].dtype), parts[i].rows, matrix->cols);
+        if (last != NULL && last->dtype == parts[i].dtype)
+            last->num_rows += parts[i].rows;
+        else
+            matrix->segments[matrix->num_segments++] =
+                (struct matrix_segment){.dtype = parts[i].dtype,
+                                        .first_row = (int32_t)rows,
+                                        .num_rows = parts[i].rows,
+                                        .form = packed_form_index(parts[i].dtype)};
+        rows += parts[i].rows;
     }
-    *out_rows = (int32_t)rows;
+    matrix->rows = (int32_t)rows;
     return 0;
 }
 
@@ -160,10 +194,15 @@ static int convert(struct cuda_backend *b, enum dtype dtype, const void *src, vo
 
 int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
                      const void *data, struct error *err) {
-    enum dtype dtype =
-        matrix_part_of_rows(matrix->parts, matrix->num_parts, first_row, num_rows)->dtype;
+    const struct matrix_segment *segment = matrix->segments;
+    CHECK(first_row >= 0 && num_rows > 0 && first_row <= matrix->rows - num_rows);
+    while (first_row - segment->first_row >= segment->num_rows)
+        segment++;
     size_t cols = (size_t)matrix->cols;
-    return convert(cuda_state_of(b), dtype, data,
+    if (matrix->values == NULL)
+        return cuda_packed_fill(cuda_state_of(b), segment, matrix->cols,
+                                first_row - segment->first_row, num_rows, data, err);
+    return convert(cuda_state_of(b), segment->dtype, data,
                    (uint16_t *)matrix->values + (size_t)first_row * cols, (size_t)num_rows * cols,
                    err);
 }
@@ -177,55 +216,90 @@ static int fill_part(struct cuda_backend *b, struct matrix *matrix, const struct
     if (part->bias == NULL)
         return 0; /* of a biased matrix: buffer_alloc has zeroed it */
     cuda_staging_upload(b, matrix->float_bias + first, part->bias, rows * sizeof(float));
-    return convert(b, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
+    return matrix->bias == NULL
+               ? 0
+               : convert(b, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
 }
 
 static int fill(struct cuda_backend *b, struct matrix *matrix, const struct matrix_part *parts,
-                struct error *err) {
+                int num_parts, struct error *err) {
     int32_t first_row = 0;
-    for (int i = 0; i < matrix->num_parts; first_row += parts[i++].rows)
+    for (int i = 0; i < num_parts; first_row += parts[i++].rows)
         if (fill_part(b, matrix, &parts[i], first_row, err) != 0)
             return -1;
     return 0;
 }
 
-static int allocate(struct cuda_backend *b, struct matrix *matrix, bool biased, struct error *err) {
+static void place_segments(struct matrix *matrix) {
+    char *memory = matrix->memory.data;
+    for (int i = 0; i < matrix->num_segments; i++) {
+        struct matrix_segment *segment = &matrix->segments[i];
+        memory += packed_planes_init(&packed_forms[segment->form], memory, segment->num_rows,
+                                     matrix->cols, &segment->planes);
+    }
+}
+
+static int allocate(struct cuda_backend *b, struct matrix *matrix, bool packed, bool biased,
+                    struct error *err) {
     struct matrix_sizes sizes;
     struct error reason = {0};
-    if (!plan_sizes(matrix->rows, matrix->cols, biased, &sizes))
+    if (!plan_sizes(matrix, packed, biased, &sizes))
         return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
                          matrix->cols);
     if (cuda_buffer_alloc(&b->base, sizes.all, &matrix->memory, &reason) != 0)
         return error_set(err, reason.code, "weights of %d x %d in %s: %s", matrix->rows,
-                         matrix->cols, dtype_name(b->base.activation_dtype), reason.message);
+                         matrix->cols,
+                         dtype_name(packed ? matrix->segments[0].dtype : b->base.activation_dtype),
+                         reason.message);
     char *memory = matrix->memory.data;
-    matrix->values = memory;
-    if (biased) {
-        matrix->bias = memory + sizes.values;
+    if (biased)
         matrix->float_bias = (float *)(memory + sizes.values + sizes.bias);
+    if (packed) {
+        place_segments(matrix);
+        return 0;
     }
+    matrix->values = memory;
+    matrix->bias = biased ? memory + sizes.values : NULL;
     matrix->shape = cuda_gemm_shape(b, matrix->rows, matrix->cols, biased, err);
     return matrix->shape != NULL ? 0 : -1;
 }
 
+static struct matrix *create_planned(const struct matrix_part *parts, int num_parts, int32_t cols,
+                                     struct error *err) {
+    struct matrix *matrix =
+        calloc(1, sizeof(*matrix) + (size_t)num_parts * sizeof(matrix->segments[0]));
+    if (matrix == NULL) {
+        error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
+        return NULL;
+    }
+    matrix->cols = cols;
+    if (plan(matrix, parts, num_parts, err) == 0)
+        return matrix;
+    free(matrix);
+    return NULL;
+}
+
+size_t cuda_matrix_bytes(const struct backend *b, const struct matrix_part *parts, int num_parts,
+                         int32_t cols, enum matrix_use use) {
+    struct matrix_sizes sizes = {0};
+    struct matrix *matrix = create_planned(parts, num_parts, cols, NULL);
+    if (matrix != NULL && !plan_sizes(matrix, is_packed(parts, num_parts, use),
+                                      matrix_part_any_biased(parts, num_parts), &sizes))
+        sizes.all = SIZE_MAX;
+    free(matrix);
+    return sizes.all;
+}
+
 int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, int num_parts,
-                       int32_t cols, struct matrix **out, struct error *err) {
+                       int32_t cols, enum matrix_use use, struct matrix **out, struct error *err) {
     struct cuda_backend *b = cuda_state_of(base);
     CHECK(num_parts > 0);
-    int32_t rows = 0;
-    if (plan(parts, num_parts, cols, &rows, err) != 0)
-        return -1;
-    bool biased = matrix_part_any_biased(parts, num_parts);
-    struct matrix *matrix =
-        calloc(1, sizeof(*matrix) + (size_t)num_parts * sizeof(matrix->parts[0]));
+    struct matrix *matrix = create_planned(parts, num_parts, cols, err);
     if (matrix == NULL)
-        return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
-    matrix->rows = rows;
-    matrix->cols = cols;
-    matrix->num_parts = num_parts;
-    for (int i = 0; i < num_parts; i++)
-        matrix->parts[i] = (struct matrix_part){.dtype = parts[i].dtype, .rows = parts[i].rows};
-    if (allocate(b, matrix, biased, err) != 0 || fill(b, matrix, parts, err) != 0) {
+        return -1;
+    if (allocate(b, matrix, is_packed(parts, num_parts, use),
+                 matrix_part_any_biased(parts, num_parts), err) != 0 ||
+        fill(b, matrix, parts, num_parts, err) != 0) {
         cuda_matrix_destroy(base, matrix);
         return -1;
     }
@@ -244,6 +318,10 @@ void cuda_embed(struct backend *base, const struct embed_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     if (b->step.num_tokens == 0)
         return;
+    if (args->table->values == NULL) {
+        cuda_packed_embed(b, args);
+        return;
+    }
     const struct embed_launch launch = {.table = args->table->values,
                                         .token_ids = b->step.token_ids,
                                         .token_rows = b->step.token_rows,

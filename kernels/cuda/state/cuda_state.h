@@ -163,8 +163,10 @@ void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 
 /* cuda_matrix.c, cuda_gemm.c: weights are kept as activation_dtype, row major */
 int cuda_converters_create(struct cuda_backend *b, struct error *err);
+size_t cuda_matrix_bytes(const struct backend *b, const struct matrix_part *parts, int num_parts,
+                         int32_t cols, enum matrix_use use);
 int cuda_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                       int32_t cols, struct matrix **out, struct error *err);
+                       int32_t cols, enum matrix_use use, struct matrix **out, struct error *err);
 int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
                      const void *data, struct error *err);
 void cuda_matrix_destroy(struct backend *b, struct matrix *matrix);

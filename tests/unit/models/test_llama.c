@@ -157,8 +157,8 @@ static void assert_memory(const struct model_image *image, const struct run *run
                      llama_workspace_needed(&image->model.config, &run->shard, NULL,
                                             run->backend->activation_dtype, head_rows_step,
                                             &limits));
-    assert_int_equal(run->weights->bytes, weights_needed(&image->model, &run->shard, &options,
-                                                         DTYPE_NONE, head_rows_step));
+    assert_int_equal(run->weights->bytes,
+                     weights_needed(&image->model, &run->shard, &options, run->backend));
 }
 
 /* --- Comparing ---------------------------------------------------------------------------------

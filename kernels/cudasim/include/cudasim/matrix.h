@@ -40,6 +40,22 @@ template <> inline uint32_t subtract2<__half>(uint32_t a, uint32_t b) {
     return difference(a >> 16, b >> 16) << 16 | difference(a, b);
 }
 
+template <class T> uint32_t multiply2(uint32_t a, uint32_t b);
+template <> inline uint32_t multiply2<__nv_bfloat16>(uint32_t a, uint32_t b) {
+    auto product = [](uint32_t x, uint32_t y) -> uint32_t {
+        return __float2bfloat16_rn(__bfloat162float({(uint16_t)x}) *
+                                   __bfloat162float({(uint16_t)y}))
+            .bits;
+    };
+    return product(a >> 16, b >> 16) << 16 | product(a, b);
+}
+template <> inline uint32_t multiply2<__half>(uint32_t a, uint32_t b) {
+    auto product = [](uint32_t x, uint32_t y) -> uint32_t {
+        return __float2half_rn(__half2float({(uint16_t)x}) * __half2float({(uint16_t)y})).bits;
+    };
+    return product(a >> 16, b >> 16) << 16 | product(a, b);
+}
+
 void copy_async_16(void *shared, const void *global, bool valid, CUDASIM_CALLER);
 void copy_async_4(void *shared, const void *global, bool valid, CUDASIM_CALLER);
 void copy_async_commit();

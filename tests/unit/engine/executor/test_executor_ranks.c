@@ -58,9 +58,10 @@ static int refuse(struct error *err) {
 }
 
 static int failing_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                                 int32_t cols, struct matrix **out, struct error *err) {
+                                 int32_t cols, enum matrix_use use, struct matrix **out,
+                                 struct error *err) {
     return fails(FAIL_MATRIX) ? refuse(err)
-                              : original->matrix_create(b, parts, num_parts, cols, out, err);
+                              : original->matrix_create(b, parts, num_parts, cols, use, out, err);
 }
 
 /* The pool is larger than any other buffer of this model. */

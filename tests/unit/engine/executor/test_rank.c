@@ -76,12 +76,20 @@ static void gpu_free(struct backend *b, struct buffer *buffer) {
     gpu.scalar->buffer_free(b, buffer);
 }
 
-static int gpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                             int32_t cols, struct matrix **out, struct error *err) {
+static size_t gpu_matrix_bytes(const struct backend *b, const struct matrix_part *parts,
+                               int num_parts, int32_t cols, enum matrix_use use) {
+    size_t bytes = 0;
     for (int i = 0; i < num_parts; i++)
-        gpu.used_bytes += (size_t)parts[i].rows * (size_t)cols * sizeof(float);
+        bytes += (size_t)parts[i].rows * (size_t)cols * sizeof(float);
+    return bytes;
+}
+
+static int gpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                             int32_t cols, enum matrix_use use, struct matrix **out,
+                             struct error *err) {
+    gpu.used_bytes += gpu_matrix_bytes(b, parts, num_parts, cols, use);
     assert_true(gpu.used_bytes <= gpu.total_bytes);
-    return gpu.scalar->matrix_create(b, parts, num_parts, cols, out, err);
+    return gpu.scalar->matrix_create(b, parts, num_parts, cols, use, out, err);
 }
 
 static void gpu_memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
@@ -138,6 +146,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     gpu.ops.buffer_alloc = gpu_alloc;
     gpu.ops.buffer_free = gpu_free;
     gpu.ops.host_alloc = gpu_host_alloc;
+    gpu.ops.matrix_bytes = gpu_matrix_bytes;
     gpu.ops.matrix_create = gpu_matrix_create;
     gpu.ops.memory_info = gpu_memory_info;
     gpu.ops.synchronize = gpu_synchronize;

@@ -49,7 +49,7 @@ static void test_matrix_parts_stack_and_multiply(void **state) {
     const uint16_t second[1][2] = {{0x3c00, 0xc000}}; /* f16: 1, -2 */
     const struct matrix_part parts[] = {{DTYPE_F32, 2, first}, {DTYPE_F16, 1, second}};
     struct matrix *matrix = NULL;
-    assert_int_equal(b->ops->matrix_create(b, parts, 2, 2, &matrix, NULL), 0);
+    assert_int_equal(b->ops->matrix_create(b, parts, 2, 2, MATRIX_LINEAR, &matrix, NULL), 0);
     const float x[2][2] = {{1, 10}, {-1, 0.5f}};
     float out[2][3];
     b->ops->linear(
@@ -76,13 +76,13 @@ static void test_matrix_create_refuses(void **state) {
     struct matrix *matrix = NULL;
     struct error err;
     const struct matrix_part ragged = {DTYPE_Q8_0, 1, data};
-    assert_int_equal(b->ops->matrix_create(b, &ragged, 1, 33, &matrix, &err), -1);
+    assert_int_equal(b->ops->matrix_create(b, &ragged, 1, 33, MATRIX_LINEAR, &matrix, &err), -1);
     assert_int_equal(err.code, ERROR_MODEL);
     const struct matrix_part unknown = {DTYPE_NONE, 1, data};
-    assert_int_equal(b->ops->matrix_create(b, &unknown, 1, 32, &matrix, &err), -1);
+    assert_int_equal(b->ops->matrix_create(b, &unknown, 1, 32, MATRIX_LINEAR, &matrix, &err), -1);
     assert_int_equal(err.code, ERROR_MODEL);
     const struct matrix_part empty = {DTYPE_F32, 0, data};
-    assert_int_equal(b->ops->matrix_create(b, &empty, 1, 32, &matrix, &err), -1);
+    assert_int_equal(b->ops->matrix_create(b, &empty, 1, 32, MATRIX_LINEAR, &matrix, &err), -1);
     assert_int_equal(err.code, ERROR_MODEL);
     assert_null(matrix);
 }

@@ -284,8 +284,8 @@ static void check_ranks(const struct model_config *config, struct image_form for
     for (int32_t i = 0; i < num_ranks; i++) {
         if (ranks[i].status != 0)
             fail_msg("%s", ranks[i].error.message);
-        assert_int_equal(ranks[i].weights->bytes,
-                         weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE, 1));
+        assert_int_equal(ranks[i].weights->bytes, weights_needed(&image.model, &ranks[i].shard,
+                                                                 &as_stored, ranks[i].backend));
         check_vocab(&ranks[i], &whole);
         for (int32_t layer = 0; layer < config->num_layers; layer++) {
             check_column_parallel(&ranks[i], &whole, layer);
@@ -331,7 +331,8 @@ static void check_stages(const struct model_config *config, int32_t per_stage, i
         const struct weights *w = ranks[i].weights;
         const struct model_shard *shard = &ranks[i].shard;
         assert_int_equal(ranks[i].status, 0);
-        assert_int_equal(w->bytes, weights_needed(&image.model, shard, &as_stored, DTYPE_NONE, 1));
+        assert_int_equal(w->bytes,
+                         weights_needed(&image.model, shard, &as_stored, ranks[i].backend));
         assert_int_equal(w->head != NULL,
                          shard->has_head || (shard->has_embedding && config->tied_embeddings));
         assert_int_equal(w->output_norm.data != NULL, shard->has_head);
@@ -377,8 +378,8 @@ static void check_expert_ranks(enum dtype dtype, enum tensor_naming naming, int3
         if (ranks[i].status != 0)
             fail_msg("%s", ranks[i].error.message);
         assert_int_equal(ranks[i].shard.num_experts, num_experts);
-        assert_int_equal(ranks[i].weights->bytes,
-                         weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE, 1));
+        assert_int_equal(ranks[i].weights->bytes, weights_needed(&image.model, &ranks[i].shard,
+                                                                 &as_stored, ranks[i].backend));
     }
     check_experts(ranks, num_ranks, &whole, 1);
     for (int32_t i = 0; i < num_ranks; i++)

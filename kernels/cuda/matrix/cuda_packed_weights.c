@@ -1,0 +1,127 @@
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
+
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "kernels/cuda/packed/packed_launch.h"
+#include "kernels/cuda/state/cuda_check.h"
+#include "kernels/cuda/step/cuda_staging.h"
+#include "kernels/thread_pool.h"
+
+#define PORTION_ROWS 4
+
+static bool is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
+/* --- Filling --- */
+
+struct pack_job {
+    const struct packed_form *form;
+    const uint8_t *data;
+    int32_t cols;
+    struct packed_planes planes; /* pinned, of the job's rows alone */
+};
+
+static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct pack_job *job = context;
+    const size_t row_bytes = dtype_row_bytes(job->form->dtype, (size_t)job->cols);
+    for (int64_t row = begin; row < end; row++)
+        packed_row_pack(job->form, job->data + (size_t)row * row_bytes, job->cols, &job->planes,
+                        (int32_t)row);
+}
+
+/* Rows of a plane follow each other on the device as in pinned memory: one copy for each. */
+static void send(struct cuda_backend *b, const struct pack_job *job,
+                 const struct matrix_segment *segment, int32_t first_row, int32_t num_rows) {
+    for (int plane = 0; plane < PACKED_NUM_PLANES; plane++) {
+        const size_t row_bytes = packed_row_bytes(job->form, plane, job->cols);
+        if (row_bytes > 0)
+            CUDA_TRY(b, cudaMemcpyAsync(segment->planes.at[plane] + (size_t)first_row * row_bytes,
+                                        job->planes.at[plane], (size_t)num_rows * row_bytes,
+                                        cudaMemcpyHostToDevice, b->stream));
+    }
+}
+
+int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
+                     int32_t first_row, int32_t num_rows, const void *data, struct error *err) {
+    struct pack_job job = {.form = &packed_forms[segment->form], .data = data, .cols = cols};
+    const size_t row_bytes = packed_planes_init(job.form, NULL, 1, cols, &job.planes);
+    const int32_t most = (int32_t)(CUDA_STAGING_CHUNK_BYTES / row_bytes);
+    if (most == 0)
+        return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: too long for a CUDA device",
+                         dtype_name(segment->dtype), cols);
+    thread_pool_step_begin(b->converters);
+    for (int32_t done = 0, n; done < num_rows && CUDA_OK(b); done += n) {
+        n = min_int32(num_rows - done, most);
+        char *pinned =
+            cuda_staging_reserve(b, packed_planes_init(job.form, NULL, n, cols, &job.planes));
+        if (pinned == NULL)
+            break;
+        packed_planes_init(job.form, pinned, n, cols, &job.planes);
+        thread_pool_for(b->converters, n, PORTION_ROWS, pack_rows, &job);
+        send(b, &job, segment, first_row + done, n);
+        job.data += (size_t)n * dtype_row_bytes(segment->dtype, (size_t)cols);
+    }
+    thread_pool_step_end(b->converters);
+    return CUDA_OK(b) ? 0 : error_set(err, b->failure.code, "%s", b->failure.message);
+}
+
+/* --- Ops --- */
+
+static cudaError_t launch_product(cudaStream_t stream, int form,
+                                  const struct packed_product_launch *launch) {
+    if (form < packed_form_index(DTYPE_Q2_K))
+        return launch_packed_32(stream, form, launch);
+    if (form < packed_form_index(DTYPE_I4_32))
+        return launch_packed_256(stream, form, launch);
+    return launch_packed_checkpoint(stream, form, launch);
+}
+
+void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args) {
+    const struct matrix *weight = args->weight;
+    const size_t out_bytes = args->float_out ? sizeof(float) : sizeof(uint16_t);
+    for (int i = 0; i < weight->num_segments && args->num_rows > 0; i++) {
+        const struct matrix_segment *segment = &weight->segments[i];
+        const size_t first = (size_t)segment->first_row;
+        const struct packed_product_launch launch = {
+            .planes = segment->planes,
+            .x = args->x,
+            .bias = weight->float_bias != NULL ? weight->float_bias + first : NULL,
+            .out = (char *)args->out + first * out_bytes,
+            .num_rows = args->num_rows,
+            .rows = segment->num_rows,
+            .cols = weight->cols,
+            .out_stride = weight->rows,
+            .scale = args->scale,
+            .accumulate = args->accumulate,
+            .float_out = args->float_out,
+            .bf16 = is_bf16(b),
+            .narrow_only = b->config.batch_invariant,
+        };
+        CUDA_TRY(b, launch_product(b->stream, segment->form, &launch));
+    }
+}
+
+void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args) {
+    const struct matrix *table = args->table;
+    for (int i = 0; i < table->num_segments; i++) {
+        const struct matrix_segment *segment = &table->segments[i];
+        const struct packed_embed_launch launch = {
+            .planes = segment->planes,
+            .token_ids = b->step.token_ids,
+            .token_rows = b->step.token_rows,
+            .sampled_tokens = b->step.sampled_tokens.data,
+            .out = args->out,
+            .first_row = args->first_row,
+            .table_rows = table->rows,
+            .segment_row = segment->first_row,
+            .num_rows = segment->num_rows,
+            .num_tokens = b->step.num_tokens,
+            .width = table->cols,
+            .scale = args->scale,
+            .clears = i == 0,
+            .bf16 = is_bf16(b),
+        };
+        CUDA_TRY(b, launch_packed_embed(b->stream, segment->form, &launch));
+    }
+}

@@ -1,0 +1,66 @@
+/* Kernels that read packed weights (packed_layout.h). Activations are bf16, otherwise f16. Pointers
+ * are to device memory. */
+#ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_LAUNCH_H
+#define QUIRE_KERNELS_CUDA_PACKED_PACKED_LAUNCH_H
+
+#include "kernels/cuda/packed/packed_layout.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Like struct linear_args, of weights of one form. The bits of a row of x depend only on that row;
+ * with more than PACKED_NARROW_ROWS rows they may differ from those with fewer, unless only narrow
+ * products are allowed. */
+#define PACKED_NARROW_ROWS 64
+struct packed_product_launch {
+    struct packed_planes planes;
+    const void *x;     /* [num_rows, cols], rows begin at multiples of 16 bytes */
+    const float *bias; /* [rows]; NULL: none */
+    void *out;         /* [num_rows, out_stride]; float, or as x */
+    int32_t num_rows;
+    int32_t rows, cols;
+    int32_t out_stride;
+    float scale;
+    bool accumulate;
+    bool float_out;
+    bool bf16;
+    bool narrow_only;
+};
+
+/* Of a form, by its number in packed_forms: those before Q2_K, those before I4_32, and the others.
+ * Each of the functions takes long to compile. */
+cudaError_t launch_packed_32(cudaStream_t stream, int form,
+                             const struct packed_product_launch *args);
+cudaError_t launch_packed_256(cudaStream_t stream, int form,
+                              const struct packed_product_launch *args);
+cudaError_t launch_packed_checkpoint(cudaStream_t stream, int form,
+                                     const struct packed_product_launch *args);
+
+/* out[t] = scale * the row of token t (struct embed_launch), for tokens whose row is in a segment
+ * of the table: rows segment_row to segment_row + num_rows - 1. Others are left alone, or, those
+ * without a row in the table, cleared. */
+struct packed_embed_launch {
+    struct packed_planes planes;
+    const int32_t *token_ids;  /* [num_tokens] */
+    const int32_t *token_rows; /* [num_tokens] or NULL */
+    const int32_t *sampled_tokens;
+    void *out;         /* [num_tokens, width] */
+    int32_t first_row; /* token whose row is the table's first */
+    int32_t table_rows, segment_row, num_rows;
+    int32_t num_tokens, width;
+    float scale;
+    bool clears; /* what has no row in the table */
+    bool bf16;
+};
+
+cudaError_t launch_packed_embed(cudaStream_t stream, int form,
+                                const struct packed_embed_launch *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

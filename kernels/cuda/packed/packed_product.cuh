@@ -1,0 +1,337 @@
+/* Products with packed weights: out = x W^T, where a tile's rows are those of W and its columns are
+ * rows of x. Codes are unpacked in registers, as exact small numbers, and multiplied by tensor
+ * cores; the sums of 16 or 32 columns are then scaled in float. A min is multiplied with the sum of
+ * x over its columns. So no weight is ever rounded.
+ *
+ *   narrow  up to PACKED_NARROW_ROWS rows of x, where reading the weights is what counts. The warps
+ *           of a block share its rows of W, and each takes every fourth chunk of their columns;
+ *           their sums are added in order. x comes through the L1 cache.
+ *   wide    for more rows: the warps have rows of W of their own and all columns; x passes through
+ *           shared memory.
+ *
+ * While a chunk is multiplied, the next one is on its way to other registers. */
+#ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
+#define QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
+
+#include "kernels/cuda/packed/packed_codes.cuh"
+#include "kernels/cuda/packed/packed_launch.h"
+
+#include <utility>
+
+namespace {
+
+constexpr int num_warps = 4, num_threads = num_warps * WARP_SIZE;
+constexpr int group_columns = 32, num_groups = PACKED_CHUNK / group_columns; /* of a chunk */
+
+/* Types that have a factor and a min for each 32 columns. */
+template <int F> constexpr bool needs_registers = form_of<F>::has_min &&form_of<F>::group == 0;
+
+/* A warp's part of a product: M tiles of 16 rows of W by N tiles of 8 rows of x. */
+template <int M, int N> using tile_sums = float[M][N][4];
+/* What it needs of a chunk: rows g and g + 8 of each tile. */
+template <int F, int M> using tile_words = chunk_words<F>[M][2];
+
+__device__ __forceinline__ int lane_of() {
+    return (int)(threadIdx.x % WARP_SIZE);
+}
+__device__ __forceinline__ int warp_of() {
+    return (int)(threadIdx.x / WARP_SIZE);
+}
+
+__device__ __forceinline__ int num_chunks_of(const packed_product_launch &a) {
+    return (a.cols + PACKED_CHUNK - 1) / PACKED_CHUNK;
+}
+
+/* Rows past the last one are the last one again: they are not stored. */
+template <int F, int M>
+__device__ __forceinline__ void load_tiles(tile_words<F, M> &out, const packed_product_launch &a,
+                                           int first_row, int chunk) {
+    const int num_chunks = num_chunks_of(a);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int row = min(first_row + m * 16 + i * 8 + lane_of() / 4, a.rows - 1);
+            load_chunk<F>(out[m][i], a.planes, (uint32_t)(row * num_chunks + chunk), lane_of() % 4);
+        }
+}
+
+/* The product of 16 columns, pairs 2 half and 2 half + 1, of a tile's two rows. */
+template <class T>
+__device__ __forceinline__ void multiply_half(float (&sums)[4], const uint32_t (&codes)[2][4],
+                                              const uint32_t (&x)[4], int half) {
+    const uint32_t rows[4] = {codes[0][2 * half], codes[1][2 * half], codes[0][2 * half + 1],
+                              codes[1][2 * half + 1]};
+    const uint32_t columns[2] = {x[2 * half], x[2 * half + 1]};
+    mma_m16n8k16<T>(sums, rows, columns);
+}
+
+/* Sums of x over the columns of a scale, for each row of x: as a product with ones. */
+template <class T>
+__device__ __forceinline__ void sum_half(float (&sums)[4], const uint32_t (&x)[4], int half) {
+    const uint32_t one = pack2<T>(1.0f, 1.0f);
+    const uint32_t ones[4] = {one, one, one, one}, columns[2] = {x[2 * half], x[2 * half + 1]};
+    mma_m16n8k16<T>(sums, ones, columns);
+}
+
+/* sums += those of one scale, whose two rows have their own. */
+__device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&added)[4],
+                                           const float (&scales)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sums[i] += added[i] * scales[i / 2];
+}
+
+/* sums += the product of a chunk; x(n, j, out): the lane's elements of group j of tile n. */
+template <int F, class T, int M, int N, class X>
+__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums, const tile_words<F, M> &words,
+                                               X &&x_of) {
+    using form = form_of<F>;
+    constexpr int num_scales = form::group == 16 ? 2 : 1; /* of a group of columns */
+    constexpr int halves = 2 / num_scales;
+#pragma unroll
+    for (int j = 0; j < num_groups; j++) {
+        uint32_t codes[M][2][4];
+        float scales[M][num_scales][2], mins[M][num_scales][2];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                unpack_group<F, T>(codes[m][i], words[m][i], j);
+#pragma unroll
+                for (int s = 0; s < num_scales; s++) {
+                    scales[m][s][i] = scale_at<F>(words[m][i], j, s);
+                    if constexpr (form::has_min)
+                        mins[m][s][i] = min_at<F>(words[m][i], j, s);
+                }
+            }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            uint32_t x[4];
+            x_of(n, j, x);
+#pragma unroll
+            for (int s = 0; s < num_scales; s++) {
+                float of_x[4] = {};
+                if constexpr (form::has_min)
+#pragma unroll
+                    for (int half = s; half < s + halves; half++)
+                        sum_half<T>(of_x, x, half);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    float of_codes[4] = {};
+#pragma unroll
+                    for (int half = s; half < s + halves; half++)
+                        multiply_half<T>(of_codes, codes[m], x, half);
+                    add_scaled(sums[m][n], of_codes, scales[m][s]);
+                    if constexpr (form::has_min)
+                        add_scaled(sums[m][n], of_x, mins[m][s]);
+                }
+            }
+        }
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void store(const packed_product_launch &a, int row_of_x, int row,
+                                      float sum) {
+    const int64_t at = (int64_t)row_of_x * a.out_stride + row;
+    float value = sum * a.scale + (a.bias != nullptr ? a.bias[row] : 0.0f);
+    if (a.float_out) {
+        float *out = static_cast<float *>(a.out) + at;
+        *out = a.accumulate ? *out + value : value;
+    } else {
+        T *out = static_cast<T *>(a.out) + at;
+        *out = from_float<T>(a.accumulate ? to_float(*out) + value : value);
+    }
+}
+
+/* --- Narrow --- */
+
+/* The lane's elements of x at these columns of a row, those of its codes of a group. */
+template <int F, class T>
+__device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group) {
+    if constexpr (form_of<F>::group == 16) {
+        const uint2 first = *reinterpret_cast<const uint2 *>(group);
+        const uint2 second = *reinterpret_cast<const uint2 *>(group + column_at<F>(0, 0, 1));
+        out[0] = first.x, out[1] = first.y, out[2] = second.x, out[3] = second.y;
+    } else {
+        const uint4 pairs = *reinterpret_cast<const uint4 *>(group);
+        out[0] = pairs.x, out[1] = pairs.y, out[2] = pairs.z, out[3] = pairs.w;
+    }
+}
+
+template <int M, int N> struct partial_sums { float of[num_warps][M * N * 4][WARP_SIZE]; };
+
+/* Adds up the warps' sums in their order. Neighbouring threads have neighbouring rows of W. */
+template <class T, int M, int N>
+__device__ __forceinline__ void add_warps(const packed_product_launch &a,
+                                          const partial_sums<M, N> &partial, int first_row,
+                                          int first_x) {
+    for (int i = (int)threadIdx.x; i < M * N * 16 * 8; i += num_threads) {
+        const int row = i % (16 * M), column = i / (16 * M);
+        const int lane = row % 8 * 4 + column % 8 / 2;
+        const int at = (row / 16 * N + column / 8) * 4 + row % 16 / 8 * 2 + column % 2;
+        float sum = 0;
+#pragma unroll
+        for (int warp = 0; warp < num_warps; warp++)
+            sum += partial.of[warp][at][lane];
+        if (first_row + row < a.rows && first_x + column < a.num_rows)
+            store<T>(a, first_x + column, first_row + row, sum);
+    }
+}
+
+template <int F, class T, int M, int N>
+__global__ void __launch_bounds__(num_threads, M *N == 1 ? 5 : 2)
+    packed_narrow_kernel(const __grid_constant__ packed_product_launch a) {
+    __shared__ partial_sums<M, N> partial;
+    const int first_row = (int)blockIdx.x * 16 * M, first_x = (int)blockIdx.y * 8 * N;
+    const int num_chunks = num_chunks_of(a);
+    const T *rows_of_x[N]; /* at the lane's first column; past the last row it again */
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        rows_of_x[n] = static_cast<const T *>(a.x) + column_at<F>(0, lane_of() % 4, 0) +
+                       (int64_t)min(first_x + n * 8 + lane_of() / 4, a.num_rows - 1) * a.cols;
+    tile_sums<M, N> sums = {};
+    tile_words<F, M> words, next;
+    if (warp_of() < num_chunks)
+        load_tiles<F, M>(words, a, first_row, warp_of());
+    for (int chunk = warp_of(); chunk < num_chunks; chunk += num_warps) {
+        if (chunk + num_warps < num_chunks)
+            load_tiles<F, M>(next, a, first_row, chunk + num_warps);
+        /* Past the end of a row the weights' scales are 0: any element of the row will do. */
+        const int first = chunk * PACKED_CHUNK, last = a.cols - group_columns;
+        multiply_chunk<F, T, M, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
+            load_x<F, T>(out, rows_of_x[n] + min(first + j * group_columns, last));
+        });
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                words[m][i] = next[m][i];
+    }
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                partial.of[warp_of()][(m * N + n) * 4 + c][lane_of()] = sums[m][n][c];
+    __syncthreads();
+    add_warps<T, M, N>(a, partial, first_row, first_x);
+}
+
+/* --- Wide --- */
+
+constexpr int wide_threads = 256, wide_stages = 2;
+constexpr int wide_rows = wide_threads / WARP_SIZE * 16;
+template <int F> constexpr int wide_n = form_of<F>::has_min ? 4 : 8; /* tiles of a warp */
+
+/* A chunk's 16 units of 16 bytes of a row of x: of neighbouring rows the same units lie on
+ * different banks, of which a row has all. */
+__device__ __forceinline__ int unit_offset(int row, int column) {
+    return row * PACKED_CHUNK + ((column / 8) ^ (row & 1) * 4) * 8 + column % 8;
+}
+
+template <class T, int NUM_ROWS>
+__device__ __forceinline__ void fetch_x(const packed_product_launch &a, T *stage, int first_x,
+                                        int chunk) {
+    constexpr int units = PACKED_CHUNK / 8;
+    const T *x = static_cast<const T *>(a.x);
+#pragma unroll
+    for (int i = 0; i < NUM_ROWS * units / wide_threads; i++) {
+        const int row = ((int)threadIdx.x + i * wide_threads) / units;
+        const int column = (int)threadIdx.x % units * 8;
+        const int at = chunk * PACKED_CHUNK + column;
+        const bool valid = first_x + row < a.num_rows && at < a.cols;
+        copy_async_16(stage + unit_offset(row, column),
+                      valid ? x + (int64_t)(first_x + row) * a.cols + at : x, valid);
+    }
+}
+
+template <int F, class T>
+__global__ void __launch_bounds__(wide_threads, 1)
+    packed_wide_kernel(const __grid_constant__ packed_product_launch a) {
+    constexpr int N = wide_n<F>, stage_elements = N * 8 * PACKED_CHUNK;
+    DYNAMIC_SHARED(T, shared);
+    const int first_row = (int)blockIdx.x * wide_rows + warp_of() * 16;
+    const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a);
+    tile_sums<1, N> sums = {};
+    tile_words<F, 1> words, next;
+    auto fetch = [&](int chunk) {
+        if (chunk < num_chunks)
+            fetch_x<T, N * 8>(a, shared + chunk % wide_stages * stage_elements, first_x, chunk);
+        copy_async_commit();
+    };
+    fetch(0);
+    load_tiles<F, 1>(words, a, first_row, 0);
+    for (int chunk = 0; chunk < num_chunks; chunk++) {
+        copy_async_wait<0>();
+        __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
+        fetch(chunk + 1);
+        if (chunk + 1 < num_chunks)
+            load_tiles<F, 1>(next, a, first_row, chunk + 1);
+        const T *stage = shared + chunk % wide_stages * stage_elements;
+        multiply_chunk<F, T, 1, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
+            const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
+            load_x<F, T>(out, stage + unit_offset(row, column));
+        });
+        words[0][0] = next[0][0];
+        words[0][1] = next[0][1];
+    }
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const int row = first_row + c / 2 * 8 + lane_of() / 4;
+            const int row_of_x = first_x + n * 8 + lane_of() % 4 * 2 + c % 2;
+            if (row < a.rows && row_of_x < a.num_rows)
+                store<T>(a, row_of_x, row, sums[0][n][c]);
+        }
+}
+
+/* --- Launching --- */
+
+inline unsigned tiles_of(int n, int tile) {
+    return (unsigned)((n + tile - 1) / tile);
+}
+
+template <int F, class T, int M, int N>
+void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
+    const dim3 grid(tiles_of(a.rows, 16 * M), tiles_of(a.num_rows, 8 * N));
+    LAUNCH((packed_narrow_kernel<F, T, M, N>), grid, num_threads, 0, stream, a);
+}
+
+template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
+    if (a.num_rows <= 8) {
+        multiply_narrow<F, T, 1, 1>(stream, a);
+    } else if (a.num_rows <= PACKED_NARROW_ROWS || a.narrow_only) {
+        multiply_narrow<F, T, needs_registers<F> || form_of<F>::group == 16 ? 1 : 2, 4>(stream, a);
+    } else {
+        constexpr int num_x = wide_n<F> * 8, row_bytes = PACKED_CHUNK * 2;
+        const dim3 grid(tiles_of(a.rows, wide_rows), tiles_of(a.num_rows, num_x));
+        LAUNCH((packed_wide_kernel<F, T>), grid, wide_threads, wide_stages * num_x * row_bytes,
+               stream, a);
+    }
+}
+
+template <int F> void multiply_form(cudaStream_t stream, const packed_product_launch &a) {
+    if (a.bf16)
+        multiply_as<F, __nv_bfloat16>(stream, a);
+    else
+        multiply_as<F, __half>(stream, a);
+}
+
+/* Launches the product of a form if it is one of FIRST and the NUM - 1 after it. */
+template <int FIRST, int... I>
+void multiply_one_of(cudaStream_t stream, int form, const packed_product_launch &a,
+                     std::integer_sequence<int, I...>) {
+    ((form == FIRST + I ? multiply_form<FIRST + I>(stream, a) : void()), ...);
+}
+template <int FIRST, int NUM>
+void multiply_forms(cudaStream_t stream, int form, const packed_product_launch &a) {
+    multiply_one_of<FIRST>(stream, form, a, std::make_integer_sequence<int, NUM>());
+}
+
+} // namespace
+
+#endif
