@@ -15,6 +15,7 @@ template <int F> struct form_of {
     static constexpr packed_factor factor = form.factor;
     static constexpr int block = form.block, group = form.group;
     static constexpr bool has_min = form.has_min, has_zero = form.has_zero;
+    static constexpr bool has_nibbles = form.has_nibbles;
     /* Bytes of a chunk in each plane; those of factors are of two chunks if a block is. */
     static constexpr int low_bytes = packed_pair_bytes(&form, PACKED_LOW) / 2;
     static constexpr int high_bytes = packed_pair_bytes(&form, PACKED_HIGH) / 2;
@@ -71,7 +72,13 @@ __device__ __forceinline__ void load_chunk(chunk_words<F> &out, const packed_pla
     load_words<form::high_bytes / 4>(out.high, planes.at[PACKED_HIGH] + at * form::high_bytes +
                                                    t * (form::high_bytes / 4));
     load_words<form::scale_bytes>(out.scales, planes.at[PACKED_SCALES] + at * form::scale_bytes);
-    if constexpr (form::has_min)
+    if constexpr (form::has_nibbles)
+#pragma unroll
+        for (int i = 0; i < words_of(form::scale_bytes); i++) {
+            out.mins[i] = out.scales[i] >> 4 & 0x0f0f0f0f;
+            out.scales[i] &= 0x0f0f0f0f;
+        }
+    else if constexpr (form::has_min)
         load_words<form::scale_bytes>(out.mins, planes.at[PACKED_MINS] + at * form::scale_bytes);
     load_words<form::factor_bytes>(out.factors,
                                    planes.at[PACKED_FACTORS] + block_at * form::factor_bytes);

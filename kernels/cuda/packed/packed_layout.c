@@ -96,11 +96,14 @@ static void put_factors(const struct packed_form *form, const struct quant_block
         memcpy(factors + bytes, &block->m, bytes);
     if (form->has_zero)
         row->at[PACKED_ZEROS][i] = block->zero;
-    for (size_t g = 0; g < num_groups; g++)
+    for (size_t g = 0; g < num_groups; g++) {
+        const int scale = block->scales[g] + (form->has_min ? 0 : 128);
+        const int min = form->has_min ? block->mins[g] : 0;
         row->at[PACKED_SCALES][i * num_groups + g] =
-            (uint8_t)(block->scales[g] + (form->has_min ? 0 : 128));
-    if (num_groups > 0 && form->has_min)
-        memcpy(row->at[PACKED_MINS] + i * num_groups, block->mins, num_groups);
+            (uint8_t)(form->has_nibbles ? scale | min << 4 : scale);
+        if (form->has_min && !form->has_nibbles)
+            row->at[PACKED_MINS][i * num_groups + g] = (uint8_t)min;
+    }
 }
 
 /* Returns where a row's planes are, which it clears. */

@@ -7,9 +7,10 @@
  *   low, high   bits of the codes: bits 0 to low_bits - 1, and those above
  *   scales      one byte for each `group` columns, if there are any: the scale, or, where there is
  *               no min, the scale + 128
- *   mins        likewise one unsigned byte, if types with scales have a min
- *   factors     d for each `block` columns, as the type stores it; then m, if it has a min
- *   zeros       one byte for each `block` columns, if the type has zero points
+ *   mins        likewise one byte, if types with scales have a min; Q2_K's, of 4 bits, are the
+ * upper ones of its scales' bytes factors     d for each `block` columns, as the type stores it;
+ * then m, if it has a min zeros       one byte for each `block` columns, if the type has zero
+ * points
  *
  *   value = d * scale * (code - zero) [+ m * min]     scales and mins that are not there count as 1
  *
@@ -51,6 +52,7 @@ struct packed_form {
     int block; /* columns of a factor: 32, 64, 128, or 256, which is two chunks */
     int group; /* columns of a scale: 16 or 32; 0: there are none */
     bool has_min, has_zero;
+    bool has_nibbles; /* scales and mins are of 4 bits */
 };
 
 #ifdef __cplusplus
@@ -61,26 +63,26 @@ struct packed_form {
 
 /* The types that are held packed. */
 static PACKED_CONSTEXPR const struct packed_form packed_forms[] = {
-    /*       low high zero                         block group min   zero */
-    {DTYPE_Q4_0, 4, 0, 8, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false},
-    {DTYPE_Q4_1, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, true, false},
-    {DTYPE_Q5_0, 4, 1, 16, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false},
-    {DTYPE_Q5_1, 4, 1, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, true, false},
-    {DTYPE_Q8_0, 8, 0, 128, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false},
-    {DTYPE_IQ4_NL, 4, 0, 0, PACKED_IQ4_NL, PACKED_F16, 32, 0, false, false},
-    {DTYPE_MXFP4, 4, 0, 0, PACKED_E2M1, PACKED_E8M0, 32, 0, false, false},
-    {DTYPE_Q2_K, 2, 0, 0, PACKED_INTEGERS, PACKED_F16, 256, 16, true, false},
-    {DTYPE_Q3_K, 2, 1, 4, PACKED_INTEGERS, PACKED_F16, 256, 16, false, false},
-    {DTYPE_Q4_K, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 256, 32, true, false},
-    {DTYPE_Q5_K, 4, 1, 0, PACKED_INTEGERS, PACKED_F16, 256, 32, true, false},
-    {DTYPE_Q6_K, 4, 2, 32, PACKED_INTEGERS, PACKED_F16, 256, 16, false, false},
-    {DTYPE_IQ4_XS, 4, 0, 0, PACKED_IQ4_NL, PACKED_F16, 256, 32, false, false},
-    {DTYPE_I4_32, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, false, true},
-    {DTYPE_I4_64, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 64, 0, false, true},
-    {DTYPE_I4_128, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 128, 0, false, true},
-    {DTYPE_I8_32, 8, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, false, true},
-    {DTYPE_I8_128, 8, 0, 0, PACKED_INTEGERS, PACKED_F32, 128, 0, false, true},
-    {DTYPE_E4M3_128, 8, 0, 0, PACKED_E4M3, PACKED_F32, 128, 0, false, false},
+    /* low, high bits, zero; block, group; has_min, has_zero, has_nibbles */
+    {DTYPE_Q4_0, 4, 0, 8, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false, false},
+    {DTYPE_Q4_1, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, true, false, false},
+    {DTYPE_Q5_0, 4, 1, 16, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false, false},
+    {DTYPE_Q5_1, 4, 1, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, true, false, false},
+    {DTYPE_Q8_0, 8, 0, 128, PACKED_INTEGERS, PACKED_F16, 32, 0, false, false, false},
+    {DTYPE_IQ4_NL, 4, 0, 0, PACKED_IQ4_NL, PACKED_F16, 32, 0, false, false, false},
+    {DTYPE_MXFP4, 4, 0, 0, PACKED_E2M1, PACKED_E8M0, 32, 0, false, false, false},
+    {DTYPE_Q2_K, 2, 0, 0, PACKED_INTEGERS, PACKED_F16, 256, 16, true, false, true},
+    {DTYPE_Q3_K, 2, 1, 4, PACKED_INTEGERS, PACKED_F16, 256, 16, false, false, false},
+    {DTYPE_Q4_K, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 256, 32, true, false, false},
+    {DTYPE_Q5_K, 4, 1, 0, PACKED_INTEGERS, PACKED_F16, 256, 32, true, false, false},
+    {DTYPE_Q6_K, 4, 2, 32, PACKED_INTEGERS, PACKED_F16, 256, 16, false, false, false},
+    {DTYPE_IQ4_XS, 4, 0, 0, PACKED_IQ4_NL, PACKED_F16, 256, 32, false, false, false},
+    {DTYPE_I4_32, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, false, true, false},
+    {DTYPE_I4_64, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 64, 0, false, true, false},
+    {DTYPE_I4_128, 4, 0, 0, PACKED_INTEGERS, PACKED_F16, 128, 0, false, true, false},
+    {DTYPE_I8_32, 8, 0, 0, PACKED_INTEGERS, PACKED_F16, 32, 0, false, true, false},
+    {DTYPE_I8_128, 8, 0, 0, PACKED_INTEGERS, PACKED_F32, 128, 0, false, true, false},
+    {DTYPE_E4M3_128, 8, 0, 0, PACKED_E4M3, PACKED_F32, 128, 0, false, false, false},
 };
 
 #define PACKED_NUM_FORMS ((int)(sizeof(packed_forms) / sizeof(packed_forms[0])))
@@ -116,7 +118,7 @@ static inline PACKED_CONSTEXPR int packed_pair_bytes(const struct packed_form *f
         2 * PACKED_CHUNK / 8 * form->low_bits,
         2 * PACKED_CHUNK / 8 * form->high_bits,
         groups,
-        form->has_min ? groups : 0,
+        form->has_min && !form->has_nibbles ? groups : 0,
         blocks * factor,
         form->has_zero ? blocks : 0,
     };

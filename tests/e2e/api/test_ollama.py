@@ -252,6 +252,7 @@ def test_embed(server):
     assert post(server, "/api/embed", {"model": NAME, "input": "One"}).json()["embeddings"] == expected[:1]
 
 
+@pytest.mark.variant
 def test_embed_cuts_long_inputs(server):
     long = "word " * 9000
     cut = post(server, "/api/embed", {"model": NAME, "input": long}).json()

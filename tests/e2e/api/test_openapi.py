@@ -26,7 +26,7 @@ BOUNDS = {"max_tokens": (4, TOKENS), "max_completion_tokens": (4, TOKENS), "max_
 # Without it an answer may be as long as the context.
 LENGTHS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens", "/completion": "n_predict"}
 
-EXAMPLES = 6  # per operation and mode
+EXAMPLES = 3  # per operation and mode
 TIMEOUT = 120
 
 

@@ -98,6 +98,7 @@ def test_ranks_as_one(start_ranks, start_server):
     assert len({ask(server, "a").system_fingerprint for server in servers}) == 2
 
 
+@pytest.mark.variant
 def test_blocks_that_are_swapped(start_ranks):
     """Each rank moves its part of a block."""
     def grow(server):

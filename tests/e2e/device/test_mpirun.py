@@ -98,8 +98,8 @@ SPECULATION = "--speculative-config", '{"method": "ngram", "num_speculative_toke
 
 
 @pytest.mark.parametrize("count, stages, options", [
-    (2, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ()),
-    pytest.param(3, 1, (), marks=pytest.mark.variant), pytest.param(2, 1, SPECULATION, marks=pytest.mark.variant),
+    (2, 1, ()), pytest.param(2, 1, (*SMALL, "--swap-space", 0.1), marks=pytest.mark.variant), (1, 2, SPECULATION),
+    pytest.param(2, 2, (), marks=pytest.mark.variant), pytest.param(3, 1, (), marks=pytest.mark.variant), pytest.param(2, 1, SPECULATION, marks=pytest.mark.variant),
     pytest.param(1, 2, (*SMALL, "--swap-space", 0.1), marks=pytest.mark.variant)],
     ids=["two", "swapped", "stages speculation", "two by two", "three", "speculation", "stages swapped"])
 def test_what_threads_answer(start_server, start_ranks, count, stages, options):
@@ -274,7 +274,7 @@ def check_lost_rank(server, rank, how):
     assert all(outcome in allowed for outcome in outcomes), outcomes
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.variant)])
 def test_a_lost_rank_is_noticed_while_nothing_runs(start_ranks, rank):
     server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
     server.complete("Hello", max_tokens=3)

@@ -73,8 +73,9 @@ def undisturbed(tmp_path_factory):
 TIGHT = ("--max-model-len", 2048, "--kv-cache-memory-bytes", 52 << 20, "--swap-space", 0.1)  # preempts
 
 
-@pytest.mark.parametrize("number, options", [(signal.SIGKILL, ()), (signal.SIGSTOP, ()), (signal.SIGSEGV, TIGHT),
-                                             (signal.SIGABRT, ("--no-async-scheduling",))])
+@pytest.mark.parametrize("number, options", [(signal.SIGKILL, ()), pytest.param(signal.SIGSTOP, (), marks=pytest.mark.variant),
+                                             (signal.SIGSEGV, TIGHT),
+                                             pytest.param(signal.SIGABRT, ("--no-async-scheduling",), marks=pytest.mark.variant)])
 def test_streams_go_on(start_server, undisturbed, number, options):
     server = start_server("--rank-process", "on", "--device-timeout", 2, *options)
     pid = rank_process(server)

@@ -222,5 +222,6 @@ def test_no_drafts_without_the_option(server):
     assert "spec_decode" not in httpx.get(server.url + "/metrics").text
 
 
+@pytest.mark.variant
 def test_no_async_scheduling(start_server, expected):
     assert gather(start_server("--no-async-scheduling"), load) == expected

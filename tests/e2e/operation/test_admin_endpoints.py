@@ -182,7 +182,8 @@ def test_arguments_have_bounds(start_server, path):
 
 # Sleep.
 
-@pytest.mark.parametrize("ranks", [("--rank-process", "off"), ("--rank-process", "on"), ("--tensor-parallel-size", 3)])
+@pytest.mark.parametrize("ranks", [("--rank-process", "off"), ("--rank-process", "on"),
+                                   pytest.param(("--tensor-parallel-size", 3), marks=pytest.mark.variant)])
 def test_sleep_gives_memory_back_and_changes_no_answer(start_server, ranks):
     server = start_server("--enable-admin", *SIZES, *ranks)
     words = [1000 + i * 37 % 9000 for i in range(1900)]  # fills blocks

@@ -118,6 +118,7 @@ def test_runs_again_bit_for_bit(recording):
     assert int(result.stdout.split(" requests")[0].split()[-1]) > NUM_REQUESTS / 2
 
 
+@pytest.mark.variant
 def test_drafts_of_a_model_run_again(start_server, tmp_path):
     """The draft model lies at another path then; another one is refused."""
     path, draft, other = (tmp_path / name for name in ("record", "draft.gguf", "other.gguf"))
