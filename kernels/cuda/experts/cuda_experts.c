@@ -25,6 +25,16 @@ void cuda_choose_adapters(struct backend *base, const struct choose_adapters_arg
                  launch_choose_adapters(b->stream, has_slots ? b->step.adapter_slots : NULL, args));
 }
 
+/* Packed weights of experts are one segment (cuda_matrix.c). */
+static void multiply(struct cuda_backend *b, const struct matrix *weight,
+                     const struct expert_product_launch *launch) {
+    const struct matrix_segment *packed = &weight->segments[0];
+    if (weight->values == NULL)
+        CUDA_TRY(b, launch_packed_experts(b->stream, packed->form, &packed->planes, launch));
+    else
+        CUDA_TRY(b, launch_expert_product(b->stream, launch));
+}
+
 void cuda_linear_experts(struct backend *base, const struct expert_linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
@@ -46,7 +56,7 @@ void cuda_linear_experts(struct backend *base, const struct expert_linear_args *
         .bf16 = is_bf16(b),
     };
     if (args->num_tokens > 0)
-        CUDA_TRY(b, launch_expert_product(b->stream, &launch));
+        multiply(b, weight, &launch);
 }
 
 void cuda_linear_heads(struct backend *base, const struct head_linear_args *args) {
@@ -68,7 +78,7 @@ void cuda_linear_heads(struct backend *base, const struct head_linear_args *args
         .bf16 = is_bf16(b),
     };
     if (args->num_tokens > 0)
-        CUDA_TRY(b, launch_expert_product(b->stream, &launch));
+        multiply(b, weight, &launch);
 }
 
 void cuda_combine_experts(struct backend *base, const struct combine_args *args) {

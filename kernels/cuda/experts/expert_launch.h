@@ -6,6 +6,7 @@
 #ifndef QUIRE_KERNELS_CUDA_EXPERTS_EXPERT_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_EXPERTS_EXPERT_LAUNCH_H
 
+#include "kernels/cuda/packed/packed_layout.h"
 #include "kernels/experts.h"
 
 #include <cuda_runtime_api.h>
@@ -41,6 +42,10 @@ struct expert_product_launch {
 
 /* As many blocks as the choices can need, whatever they are; the others end at once. */
 cudaError_t launch_expert_product(cudaStream_t stream, const struct expert_product_launch *args);
+
+/* The same with packed weights of a form, instead of args->weight: rows of all experts. */
+cudaError_t launch_packed_experts(cudaStream_t stream, int form, const struct packed_planes *planes,
+                                  const struct expert_product_launch *args);
 
 /* Like struct combine_args. */
 struct expert_combine_launch {

@@ -13,8 +13,7 @@
  *   narrow  for few choices per expert, where the weights' bytes are what counts: many small
  *           blocks with many slices in flight
  *   wide    for many, where tensor cores are */
-#include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/experts/expert_launch.h"
+#include "kernels/cuda/experts/expert_tiles.cuh"
 
 namespace {
 
@@ -39,54 +38,6 @@ struct tile_shape {
 };
 using narrow_tile = tile_shape<16, 32, 64, 4, 1, 2>;
 using wide_tile = tile_shape<64, 128, 32, 4, 2, 2>;
-constexpr int narrow_mean = 8; /* choices per expert, up to which tiles are narrow */
-
-/* Choices first .. end - 1 of `order`, all of one own expert. */
-struct choice_range {
-    int32_t expert; /* -1: the tile does not exist */
-    int32_t first, end;
-};
-
-/* Where an own expert's choices begin in their order; num_own: where they end. */
-__device__ __forceinline__ int32_t first_choice(const expert_product_launch &a, int32_t expert) {
-    return a.choices.order != nullptr ? a.choices.first[expert] : expert * a.num_tokens;
-}
-
-__device__ __forceinline__ int32_t choice_at(const expert_product_launch &a, int32_t i) {
-    return a.choices.order != nullptr ? a.choices.order[i]
-                                      : i % a.num_tokens * a.num_own + i / a.num_tokens;
-}
-
-/* The same for all lanes; each counts the tiles of a few experts. */
-template <class S>
-__device__ __forceinline__ choice_range find_tile(const expert_product_launch &a, int32_t tile) {
-    const int lane = (int)(threadIdx.x % WARP_SIZE);
-    const int32_t step = (a.num_own + WARP_SIZE - 1) / WARP_SIZE;
-    int32_t expert = min(lane * step, a.num_own), num = 0;
-    const int32_t end = min(expert + step, a.num_own);
-    for (int32_t e = expert; e < end; e++)
-        num += (first_choice(a, e + 1) - first_choice(a, e) + S::rows - 1) / S::rows;
-    int32_t up_to = num;
-#pragma unroll
-    for (int d = 1; d < WARP_SIZE; d *= 2) {
-        const int32_t before = __shfl_up_sync(FULL_MASK, up_to, d);
-        up_to += lane >= d ? before : 0;
-    }
-    int32_t left = tile - (up_to - num);
-    const uint32_t found = __ballot_sync(FULL_MASK, left >= 0 && left < num);
-    if (found == 0)
-        return {-1, 0, 0};
-    const int source = __ffs((int)found) - 1;
-    for (; lane == source; expert++) {
-        num = (first_choice(a, expert + 1) - first_choice(a, expert) + S::rows - 1) / S::rows;
-        if (left < num)
-            break;
-        left -= num;
-    }
-    expert = __shfl_sync(FULL_MASK, expert, source);
-    const int32_t begin = first_choice(a, expert) + __shfl_sync(FULL_MASK, left, source) * S::rows;
-    return {expert, begin, min(begin + S::rows, first_choice(a, expert + 1))};
-}
 
 /* What a thread fetches of each slice: its chunk of every row_step-th row. */
 template <class T, class S> struct source_rows {
@@ -126,7 +77,7 @@ __device__ __forceinline__ void fetch_x(const expert_product_launch &a,
     }
 }
 
-/* Weights of type T, row major: a packed type would be unpacked here. */
+/* Weights of type T, row major. */
 template <class T, class S>
 __device__ __forceinline__ void fetch_weight(const expert_product_launch &a,
                                              const source_rows<T, S> &rows, int32_t k, T *slice) {
@@ -246,7 +197,7 @@ __global__ void __launch_bounds__(S::threads)
     expert_product_kernel(const __grid_constant__ expert_product_launch a) {
     DYNAMIC_SHARED(T, shared);
     const int32_t first_column = (int32_t)blockIdx.y * S::columns;
-    const choice_range range = find_tile<S>(a, (int32_t)blockIdx.x);
+    const choice_range range = find_tile<S::rows>(a, (int32_t)blockIdx.x);
     if (range.expert < 0)
         return;
     tile_sums<S> sums = {};
@@ -254,14 +205,8 @@ __global__ void __launch_bounds__(S::threads)
     store<T, S>(a, range, first_column, sums);
 }
 
-/* The most tiles there can be: each expert that is chosen at all may have a part of one. */
-template <class S> unsigned max_tiles(const expert_product_launch &a) {
-    const int64_t experts = a.num_own < a.num_choices ? a.num_own : a.num_choices;
-    return (unsigned)((a.num_choices + experts * (S::rows - 1)) / S::rows);
-}
-
 template <class T, class S> void multiply_by(cudaStream_t stream, const expert_product_launch &a) {
-    const dim3 grid(max_tiles<S>(a), (unsigned)((a.rows + S::columns - 1) / S::columns));
+    const dim3 grid(max_tiles<S::rows>(a), (unsigned)((a.rows + S::columns - 1) / S::columns));
     LAUNCH((expert_product_kernel<T, S>), grid, S::threads, S::shared_bytes, stream, a);
 }
 

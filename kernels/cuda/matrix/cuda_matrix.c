@@ -1,8 +1,8 @@
-/* Weights on the device. A matrix for `linear` and `embed` whose parts are all of types with a
- * packed form is held packed (packed_layout.h). Others are converted to rows of activation_dtype:
- * some threads of the host convert a chunk into pinned memory, and the device copies it while they
- * convert the next one; rows have no padding and blocks do not cross them, so a chunk is any run of
- * whole blocks. */
+/* Weights on the device. A matrix whose parts are all of types with a packed form, and of one
+ * type if it is of experts, is held packed (packed_layout.h). Others are converted to rows of
+ * activation_dtype: some threads of the host convert a chunk into pinned memory, and the device
+ * copies it while they convert the next one; rows have no padding and blocks do not cross them, so
+ * a chunk is any run of whole blocks. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/check.h"
@@ -64,11 +64,12 @@ struct matrix_sizes {
     size_t values, bias, float_bias, all;
 };
 
-static bool is_packed(const struct matrix_part *parts, int num_parts, enum matrix_use use) {
-    for (int i = 0; i < num_parts; i++)
-        if (packed_form_index(parts[i].dtype) < 0)
+/* Experts are all multiplied by one kernel. */
+static bool is_packed(const struct matrix *matrix, enum matrix_use use) {
+    for (int i = 0; i < matrix->num_segments; i++)
+        if (matrix->segments[i].form < 0)
             return false;
-    return use == MATRIX_LINEAR;
+    return use == MATRIX_LINEAR || matrix->num_segments == 1;
 }
 
 static size_t packed_bytes(const struct matrix *matrix) {
@@ -283,7 +284,7 @@ size_t cuda_matrix_bytes(const struct backend *b, const struct matrix_part *part
                          int32_t cols, enum matrix_use use) {
     struct matrix_sizes sizes = {0};
     struct matrix *matrix = create_planned(parts, num_parts, cols, NULL);
-    if (matrix != NULL && !plan_sizes(matrix, is_packed(parts, num_parts, use),
+    if (matrix != NULL && !plan_sizes(matrix, is_packed(matrix, use),
                                       matrix_part_any_biased(parts, num_parts), &sizes))
         sizes.all = SIZE_MAX;
     free(matrix);
@@ -297,8 +298,8 @@ int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, in
     struct matrix *matrix = create_planned(parts, num_parts, cols, err);
     if (matrix == NULL)
         return -1;
-    if (allocate(b, matrix, is_packed(parts, num_parts, use),
-                 matrix_part_any_biased(parts, num_parts), err) != 0 ||
+    if (allocate(b, matrix, is_packed(matrix, use), matrix_part_any_biased(parts, num_parts),
+                 err) != 0 ||
         fill(b, matrix, parts, num_parts, err) != 0) {
         cuda_matrix_destroy(base, matrix);
         return -1;

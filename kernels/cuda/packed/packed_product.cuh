@@ -38,21 +38,28 @@ __device__ __forceinline__ int warp_of() {
     return (int)(threadIdx.x / WARP_SIZE);
 }
 
-__device__ __forceinline__ int num_chunks_of(const packed_product_launch &a) {
-    return (a.cols + PACKED_CHUNK - 1) / PACKED_CHUNK;
+/* Rows of the weights that a tile is from: the matrix, or one expert of it. */
+struct packed_rows {
+    packed_planes planes;
+    int begin, num_rows; /* rows past the last one are the last one again: they are not stored */
+    int cols;
+};
+
+__device__ __forceinline__ int num_chunks_of(int cols) {
+    return (cols + PACKED_CHUNK - 1) / PACKED_CHUNK;
 }
 
-/* Rows past the last one are the last one again: they are not stored. */
 template <int F, int M>
-__device__ __forceinline__ void load_tiles(tile_words<F, M> &out, const packed_product_launch &a,
+__device__ __forceinline__ void load_tiles(tile_words<F, M> &out, const packed_rows &a,
                                            int first_row, int chunk) {
-    const int num_chunks = num_chunks_of(a);
+    const int num_chunks = num_chunks_of(a.cols);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int row = min(first_row + m * 16 + i * 8 + lane_of() / 4, a.rows - 1);
-            load_chunk<F>(out[m][i], a.planes, (uint32_t)(row * num_chunks + chunk), lane_of() % 4);
+            const int row =
+                a.begin + min(first_row + m * 16 + i * 8 + lane_of() / 4, a.num_rows - 1);
+            load_chunk<F>(out[m][i], a.planes, (uint32_t)row * num_chunks + chunk, lane_of() % 4);
         }
 }
 
@@ -162,11 +169,11 @@ __device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group) {
 
 template <int M, int N> struct partial_sums { float of[num_warps][M * N * 4][WARP_SIZE]; };
 
-/* Adds up the warps' sums in their order. Neighbouring threads have neighbouring rows of W. */
-template <class T, int M, int N>
-__device__ __forceinline__ void add_warps(const packed_product_launch &a,
-                                          const partial_sums<M, N> &partial, int first_row,
-                                          int first_x) {
+/* Adds up the warps' sums in their order, and stores them: store(row of W, column of the tile,
+ * sum). Neighbouring threads have neighbouring rows of W. */
+template <int M, int N, class Store>
+__device__ __forceinline__ void add_warps(const partial_sums<M, N> &partial, int first_row,
+                                          Store &&store_sum) {
     for (int i = (int)threadIdx.x; i < M * N * 16 * 8; i += num_threads) {
         const int row = i % (16 * M), column = i / (16 * M);
         const int lane = row % 8 * 4 + column % 8 / 2;
@@ -175,22 +182,17 @@ __device__ __forceinline__ void add_warps(const packed_product_launch &a,
 #pragma unroll
         for (int warp = 0; warp < num_warps; warp++)
             sum += partial.of[warp][at][lane];
-        if (first_row + row < a.rows && first_x + column < a.num_rows)
-            store<T>(a, first_x + column, first_row + row, sum);
+        store_sum(first_row + row, column, sum);
     }
 }
 
-template <int F, class T, int M, int N>
-__global__ void __launch_bounds__(num_threads, M *N == 1 ? 5 : 2)
-    packed_narrow_kernel(const __grid_constant__ packed_product_launch a) {
-    __shared__ partial_sums<M, N> partial;
-    const int first_row = (int)blockIdx.x * 16 * M, first_x = (int)blockIdx.y * 8 * N;
-    const int num_chunks = num_chunks_of(a);
-    const T *rows_of_x[N]; /* at the lane's first column; past the last row it again */
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        rows_of_x[n] = static_cast<const T *>(a.x) + column_at<F>(0, lane_of() % 4, 0) +
-                       (int64_t)min(first_x + n * 8 + lane_of() / 4, a.num_rows - 1) * a.cols;
+/* The block's tile: rows first_row on of the weights by 8 N rows of x, of which the lane gives
+ * those of its columns. */
+template <int F, class T, int M, int N, class Store>
+__device__ __forceinline__ void
+multiply_narrow_tile(const packed_rows &a, int first_row, const T *(&rows_of_x)[N],
+                     partial_sums<M, N> &partial, Store &&store_sum) {
+    const int num_chunks = num_chunks_of(a.cols);
     tile_sums<M, N> sums = {};
     tile_words<F, M> words, next;
     if (warp_of() < num_chunks)
@@ -201,7 +203,8 @@ __global__ void __launch_bounds__(num_threads, M *N == 1 ? 5 : 2)
         /* Past the end of a row the weights' scales are 0: any element of the row will do. */
         const int first = chunk * PACKED_CHUNK, last = a.cols - group_columns;
         multiply_chunk<F, T, M, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
-            load_x<F, T>(out, rows_of_x[n] + min(first + j * group_columns, last));
+            load_x<F, T>(out, rows_of_x[n] + column_at<F>(0, lane_of() % 4, 0) +
+                                  min(first + j * group_columns, last));
         });
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -217,7 +220,31 @@ __global__ void __launch_bounds__(num_threads, M *N == 1 ? 5 : 2)
             for (int c = 0; c < 4; c++)
                 partial.of[warp_of()][(m * N + n) * 4 + c][lane_of()] = sums[m][n][c];
     __syncthreads();
-    add_warps<T, M, N>(a, partial, first_row, first_x);
+    add_warps<M, N>(partial, first_row, store_sum);
+}
+
+/* Tiles of rows of W for four of rows of x. */
+template <int F> constexpr int narrow_m = needs_registers<F> || form_of<F>::group == 16 ? 1 : 2;
+
+constexpr int narrow_blocks(int tiles) { /* on a multiprocessor, for which there are registers */
+    return tiles == 1 ? 5 : 2;
+}
+
+template <int F, class T, int M, int N>
+__global__ void __launch_bounds__(num_threads, narrow_blocks(M *N))
+    packed_narrow_kernel(const __grid_constant__ packed_product_launch a) {
+    __shared__ partial_sums<M, N> partial;
+    const int first_x = (int)blockIdx.y * 8 * N;
+    const T *rows_of_x[N]; /* past the last row it again */
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        rows_of_x[n] = static_cast<const T *>(a.x) +
+                       (int64_t)min(first_x + n * 8 + lane_of() / 4, a.num_rows - 1) * a.cols;
+    multiply_narrow_tile<F, T, M, N>({a.planes, 0, a.rows, a.cols}, (int)blockIdx.x * 16 * M,
+                                     rows_of_x, partial, [&](int row, int column, float sum) {
+                                         if (row < a.rows && first_x + column < a.num_rows)
+                                             store<T>(a, first_x + column, row, sum);
+                                     });
 }
 
 /* --- Wide --- */
@@ -254,7 +281,8 @@ __global__ void __launch_bounds__(wide_threads, 1)
     constexpr int N = wide_n<F>, stage_elements = N * 8 * PACKED_CHUNK;
     DYNAMIC_SHARED(T, shared);
     const int first_row = (int)blockIdx.x * wide_rows + warp_of() * 16;
-    const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a);
+    const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
+    const packed_rows rows = {a.planes, 0, a.rows, a.cols};
     tile_sums<1, N> sums = {};
     tile_words<F, 1> words, next;
     auto fetch = [&](int chunk) {
@@ -263,13 +291,13 @@ __global__ void __launch_bounds__(wide_threads, 1)
         copy_async_commit();
     };
     fetch(0);
-    load_tiles<F, 1>(words, a, first_row, 0);
+    load_tiles<F, 1>(words, rows, first_row, 0);
     for (int chunk = 0; chunk < num_chunks; chunk++) {
         copy_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
         fetch(chunk + 1);
         if (chunk + 1 < num_chunks)
-            load_tiles<F, 1>(next, a, first_row, chunk + 1);
+            load_tiles<F, 1>(next, rows, first_row, chunk + 1);
         const T *stage = shared + chunk % wide_stages * stage_elements;
         multiply_chunk<F, T, 1, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
             const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
@@ -305,7 +333,7 @@ template <int F, class T> void multiply_as(cudaStream_t stream, const packed_pro
     if (a.num_rows <= 8) {
         multiply_narrow<F, T, 1, 1>(stream, a);
     } else if (a.num_rows <= PACKED_NARROW_ROWS || a.narrow_only) {
-        multiply_narrow<F, T, needs_registers<F> || form_of<F>::group == 16 ? 1 : 2, 4>(stream, a);
+        multiply_narrow<F, T, narrow_m<F>, 4>(stream, a);
     } else {
         constexpr int num_x = wide_n<F> * 8, row_bytes = PACKED_CHUNK * 2;
         const dim3 grid(tiles_of(a.rows, wide_rows), tiles_of(a.num_rows, num_x));
