@@ -7,21 +7,26 @@ from gpu_models import MODELS, WEIGHT_MIB, model_path, pool_mib
 from gpu_schedule import Item
 
 INVARIANT = " batch-invariant"
-STARTED = [(shape, dtype) for shape in ("llama-3-8b", "llama-3.2-1b") for dtype in ("q4_k", "bf16")]
+PACKED = ("llama-3-8b", "q4_k")  # weights that are multiplied packed, beside the same shape in 16 bits
+STARTED = [("llama-3.2-1b", "q4_k"), ("llama-3-8b", "bf16"), ("llama-3.2-1b", "bf16")]
 PARTS_OF_START = ("open_us", "weights_us", "first_step_us")
 PROMPTS = {"llama-3-8b": "512,2048,8192"}  # of the others 2048 alone
 CONTEXTS = {"smollm2-135m": "128,1024"}  # of the others 1024 alone
 
 
-def words_of(context, shape, invariant):
+def words_of(context, shape, invariant, dtype="bf16"):
     if not context.on_gpu:
         words = ["batches", "1,4", "contexts", "64", "prompts", "32", "mixed", "16", "mixed-seqs", 3,
                  "mixed-context", 40, "pool-mib", 1, "batch-us", 0]
     else:
-        words = ["batches", "1,64" if invariant else "1,8,64,256", "contexts", CONTEXTS.get(shape, "1024"), "prompts",
-                 "2048" if invariant else PROMPTS.get(shape, "2048"), "mixed", "512",
+        is_short = invariant or dtype != "bf16"
+        words = ["batches", "1,64" if invariant else "1,8,32,64" if is_short else "1,8,64,256",
+                 "contexts", CONTEXTS.get(shape, "1024"), "prompts",
+                 "2048" if is_short else PROMPTS.get(shape, "2048"), "mixed", "512",
                  "pool-mib", pool_mib(WEIGHT_MIB[shape], 96 * 1024)]
-    return words + (["batch-invariant", 1, "replay", 1] if invariant else ["sampling", "greedy,top-p", "replay", 2])
+    if invariant:
+        return words + ["batch-invariant", 1, "replay", 1]
+    return words + (["sampling", "greedy,top-p", "replay", 2] if dtype == "bf16" else ["sampling", "greedy", "replay", 1])
 
 
 def bench(context, name, model, *words):
@@ -34,6 +39,11 @@ def steps_item(context, shape, invariant):
     return Item(name, lambda: bench(context, name, model, *words_of(context, shape, invariant)), model=model)
 
 
+def packed_item(context):
+    name = "steps/{} {}".format(*PACKED)
+    return Item(name, lambda: bench(context, name, PACKED, *words_of(context, PACKED[0], False, PACKED[1])), model=PACKED)
+
+
 def start_item(context, model):
     name, pool = "start/{} {}".format(*model), 1024 if context.on_gpu else 1
     return Item(name, lambda: bench(context, name, model, "pool-mib", pool), model=model)
@@ -43,6 +53,8 @@ def items(context):
     for shape in MODELS:
         for invariant in (False, True):
             yield steps_item(context, shape, invariant)
+        if shape == PACKED[0]:
+            yield packed_item(context)
     for model in STARTED:
         yield start_item(context, model)
 
@@ -58,8 +70,11 @@ def rows_of(results, lines):
 
 
 def start_rows(results):
-    return [[name.removeprefix("start/"), *(f"{lines[0][part] / 1e6:.2f}" for part in ("us", *PARTS_OF_START))]
-            for name, lines in measured(results, "start/")]
+    of_steps = [(name, lines) for name, lines in measured(results, "steps/") if name.endswith(PACKED[1])]
+    starts = [(name, next(line for line in lines if line["op"] == "start"))
+              for name, lines in [*measured(results, "start/"), *of_steps]]
+    return [[name.partition("/")[2], *(f"{line[part] / 1e6:.2f}" for part in ("us", *PARTS_OF_START))]
+            for name, line in starts]
 
 
 def report(context):
@@ -90,7 +105,7 @@ def describe_decode(results, shape, of):
 
 def summary(context):
     results, limits = context.results, context.results.data("limits")
-    for shape in MODELS:
+    for shape in (*MODELS, "{} {}".format(*PACKED)):
         lines = results.data(f"steps/{shape}") or []
         shapes = dict.fromkeys(line["shape"] for line in lines if line["op"] == "decode")
         for of in [of for of in shapes if not of.endswith(" of 128")]:  # the goal G3 has that
