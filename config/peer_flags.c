@@ -80,7 +80,7 @@ static const struct peer_flag table[] = {
      NULL, NULL, NULL},
     {"--dtype", V, VALUE, SAME, "dtype", "half=float16", "auto, bfloat16, float16"},
     {"-q --quantization", V, VALUE, SAME, "quantization", "gguf=none",
-     "only int8, of float weights on the CPU; how a checkpoint is quantised its config.json says"},
+     "only int8, of float weights; how a checkpoint is quantised its config.json says"},
     {"--quantization-config --allow-deprecated-quantization", V, MAYBE, NONE, "quantization", NULL,
      NULL},
     {"--max-model-len", V, VALUE, SAME, "max-model-len", "-1=auto",
