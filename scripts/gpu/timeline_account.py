@@ -30,12 +30,12 @@ OPS = (
     ("embed", "embed_kernel"), ("rope_store", "rope_store|latent_store"), ("attention", "attention_kernel"),
     ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("copy_rows", "copy_rows_kernel"),
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
-    ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel"), ("combine_experts", "combine_kernel"),
+    ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel|packed_expert_kernel"), ("combine_experts", "combine_kernel"),
     (ARRAYS, "unpack_arrays_kernel"),
     ("sums over ranks", "sum_parts_kernel|square_sums_kernel|norm_by_sums_kernel|place_columns_kernel"), ("NCCL", "nccl"),
     ("sample", "(choose|shape|mask|edit|report|list|largest|mass|excerpt|place)_kernel"),
     ("linear: split-K sum", "splitK_?reduce|split_k_reduce|reduce_kernel"),
-    ("linear", "nvjet|cutlass|xmma|gemm|gemv|cublas|dot_kernel|matmul"),
+    ("linear", "packed_(narrow|wide)_kernel|nvjet|cutlass|xmma|gemm|gemv|cublas|dot_kernel|matmul"),
 )
 OPS = tuple((op, re.compile(pattern)) for op, pattern in OPS)
 COPIES = {"htod": "copy to the device", "dtoh": "copy to the host", "dtod": "copy on the device",
