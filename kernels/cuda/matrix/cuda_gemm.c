@@ -24,7 +24,6 @@
 #include "kernels/cuda/matrix/cublas_check.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 #include "kernels/cuda/matrix/cuda_tuning.h"
-#include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include <stdlib.h>
 

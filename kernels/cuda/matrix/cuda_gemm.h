@@ -1,5 +1,5 @@
-/* Private to cuda_matrix.c and cuda_gemm.c: a matrix on the device, and what is known about
- * products with matrices of its shape. */
+/* Private to cuda_matrix.c, cuda_gemm.c and cuda_packed_weights.c: a matrix on the device, what is
+ * known about products with matrices of its shape, and what is done with packed ones. */
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 
@@ -39,5 +39,13 @@ struct matrix {
 /* Finds or creates the shape, which lives as long as the backend. NULL with ERROR_MEMORY. */
 struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t cols, bool biased,
                                    struct error *err);
+
+/* cuda_packed_weights.c, for matrices without values. */
+/* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the
+ * segment. Fails when the device does. */
+int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
+                     int32_t first_row, int32_t num_rows, const void *data, struct error *err);
+void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args);
+void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args);
 
 #endif

@@ -12,7 +12,6 @@
 #include "kernels/cuda/state/cuda_check.h"
 #include "kernels/cuda/step/cuda_staging.h"
 #include "kernels/cuda/ops/elementwise_launch.h"
-#include "kernels/cuda/matrix/cuda_packed_weights.h"
 #include "kernels/matrix_part.h"
 #include "kernels/thread_pool.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/matrix/cuda_packed_weights.h"
+#include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
