@@ -1,6 +1,7 @@
+/* Quantised weights that stay packed on the device (packed_layout.h): filling them, and the ops that
+ * read them. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
-#include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/cuda/state/cuda_check.h"
