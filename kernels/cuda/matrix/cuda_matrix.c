@@ -90,7 +90,7 @@ static bool plan_sizes(const struct matrix *matrix, bool packed, bool biased,
         !checked_align(sizes.values, &sizes.values))
         return false;
     if (packed)
-        sizes.values = packed_bytes(matrix); /* less */
+        sizes.values = packed_bytes(matrix);
     if (biased && ((!packed && !checked_align(sizeof(uint16_t) * rows, &sizes.bias)) ||
                    !checked_align(sizeof(float) * rows, &sizes.float_bias)))
         return false;
