@@ -55,7 +55,11 @@ async function lookAtServer(isFirst) {
     if (isFirst) fitMode();
     else showMode();
     showContext();
-    if (isFirst && hasSeveral() && !running) showConversation(); /* its replies now say who wrote them */
+    if (isFirst && hasSeveral() && !running) { /* its replies now say who wrote them */
+      const problem = document.querySelector(".problem");
+      showConversation();
+      if (problem) $("turns").append(problem);
+    }
   } catch (error) {
     if (isFirst || !models.length) $("greeting").textContent = error.message;
     else if (!running) { $("notice").textContent = error.message; $("notice").hidden = false; }

@@ -196,6 +196,7 @@ def test_a_base_model_does_not_chat(open_page, stage):
     stage.reply = lambda: (400, {"error": {"message": "the model has no chat template", "code": "no_chat_template"}})
     page = open_page()
     say(page, "Hello")
+    page.wait_for("document.querySelector('.problem p') !== null")
     wait_for_end(page)
     assert page.text(".problem p") == ("This model is not made for a chat. Choose Completion as the mode in Settings, "
                                        "or another model above.")
