@@ -1,5 +1,5 @@
-/* Quantised weights that stay packed on the device (packed_layout.h): filling them, and the ops that
- * read them. */
+/* Quantised weights that stay packed on the device (packed_layout.h): filling them, and the ops
+ * that read them. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/numbers.h"
