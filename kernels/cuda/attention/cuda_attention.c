@@ -62,10 +62,6 @@ static const struct kernel *find_kernel(int32_t head_dim) {
     return kernel;
 }
 
-static bool is_bf16(const struct cuda_backend *b) {
-    return b->base.activation_dtype == DTYPE_BF16;
-}
-
 /* Those of all types of the cache, also for smaller heads. A grid is made for the config's, and for
  * the type of which fewest blocks fit. */
 static int prepare_kernels(struct cuda_backend *b, enum attention_tile tile, int32_t *out_blocks,
@@ -76,7 +72,7 @@ static int prepare_kernels(struct cuda_backend *b, enum attention_tile tile, int
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
             int fitting = INT_MAX;
             if ((b->base.kv_types & KV_TYPE_BIT(type)) != 0 &&
-                CUDA_START(kernel->prepare(tile, is_bf16(b), type, &fitting), err) != 0)
+                CUDA_START(kernel->prepare(tile, cuda_is_bf16(b), type, &fitting), err) != 0)
                 return -1;
             if (kernel == last && fitting < num_blocks)
                 num_blocks = fitting;
@@ -372,7 +368,7 @@ static void attend_latent(struct cuda_backend *b, const struct attention_args *a
         .window = args->window,
         .scale = args->scale,
         .soft_cap = args->soft_cap,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (b->step.num_tokens > 0)
         CUDA_TRY(b, launch_latent_attention(b->stream, &launch));
@@ -433,7 +429,7 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         if (!may_have(b, plan, tile))
             continue;
         CUDA_TRY(b, find_kernel(layout->head_dim)
-                        ->launch(b->stream, tile, is_bf16(b), layout->type, &launch));
+                        ->launch(b->stream, tile, cuda_is_bf16(b), layout->type, &launch));
         if (tile == ATTENTION_WIDE && !is_known(b) && may_have(b, plan, ATTENTION_NARROW))
             cuda_graph_add_wide_tiles(b);
     }

@@ -4,10 +4,6 @@
 #include "kernels/cuda/matrix/cuda_gemm.h"
 #include "kernels/cuda/state/cuda_check.h"
 
-static bool is_bf16(const struct cuda_backend *b) {
-    return b->base.activation_dtype == DTYPE_BF16;
-}
-
 void cuda_route(struct backend *base, const struct route_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     CHECK(args->num_experts <= EXPERTS_MAX && args->num_chosen <= EXPERTS_MAX_CHOSEN);
@@ -53,7 +49,7 @@ void cuda_linear_experts(struct backend *base, const struct expert_linear_args *
         .x_stride = args->x_stride > 0 ? args->x_stride : weight->cols,
         .out_stride = args->out_stride > 0 ? args->out_stride : weight->rows / args->num_own,
         .accumulate = args->accumulate,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (args->num_tokens > 0)
         multiply(b, weight, &launch);
@@ -75,7 +71,7 @@ void cuda_linear_heads(struct backend *base, const struct head_linear_args *args
         .cols = weight->cols,
         .x_stride = args->x_stride,
         .out_stride = args->out_stride,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (args->num_tokens > 0)
         multiply(b, weight, &launch);
@@ -94,7 +90,7 @@ void cuda_combine_experts(struct backend *base, const struct combine_args *args)
         .width = args->width,
         .scale = args->scale,
         .accumulate = args->accumulate,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (args->num_tokens > 0)
         CUDA_TRY(b, launch_expert_combine(b->stream, &launch));

@@ -128,7 +128,7 @@ static int bucket_of(int32_t num_rows, int32_t *out_size) {
 static struct cuda_product_form form_of(const struct cuda_backend *b,
                                         const struct linear_args *args) {
     const struct matrix *matrix = args->weight;
-    cudaDataType_t type = b->base.activation_dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    cudaDataType_t type = cuda_is_bf16(b) ? CUDA_R_16BF : CUDA_R_16F;
     return (struct cuda_product_form){.type = type,
                                       .out_type = args->float_out ? CUDA_R_32F : type,
                                       .rows = matrix->rows,
@@ -349,12 +349,12 @@ static void fail_refused(struct cuda_backend *b, const struct linear_args *args,
 
 void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
-    const struct cuda_product_form form = form_of(b, args);
-    struct cuda_product product;
     if (args->weight->values == NULL) {
         cuda_packed_linear(b, args);
         return;
     }
+    const struct cuda_product_form form = form_of(b, args);
+    struct cuda_product product;
     if (args->num_rows == 0 || !CUBLAS_TRY(b, cuda_product_init, &product, &form, args->num_rows))
         return;
     struct choice *choice = choice_for(b, args);

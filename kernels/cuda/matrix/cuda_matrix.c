@@ -198,6 +198,7 @@ int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row
     CHECK(first_row >= 0 && num_rows > 0 && first_row <= matrix->rows - num_rows);
     while (first_row - segment->first_row >= segment->num_rows)
         segment++;
+    CHECK(first_row - segment->first_row <= segment->num_rows - num_rows);
     size_t cols = (size_t)matrix->cols;
     if (matrix->values == NULL)
         return cuda_packed_fill(cuda_state_of(b), segment, matrix->cols,
@@ -332,6 +333,6 @@ void cuda_embed(struct backend *base, const struct embed_args *args) {
                                         .num_tokens = b->step.num_tokens,
                                         .width = args->table->cols,
                                         .scale = args->scale,
-                                        .bf16 = base->activation_dtype == DTYPE_BF16};
+                                        .bf16 = cuda_is_bf16(b)};
     CUDA_TRY(b, launch_embed(b->stream, &launch));
 }

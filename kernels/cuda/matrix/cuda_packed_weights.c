@@ -10,10 +10,6 @@
 
 #define PORTION_ROWS 4
 
-static bool is_bf16(const struct cuda_backend *b) {
-    return b->base.activation_dtype == DTYPE_BF16;
-}
-
 /* --- Filling --- */
 
 struct pack_job {
@@ -96,7 +92,7 @@ void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args) 
             .scale = args->scale,
             .accumulate = args->accumulate,
             .float_out = args->float_out,
-            .bf16 = is_bf16(b),
+            .bf16 = cuda_is_bf16(b),
             .narrow_only = b->config.batch_invariant,
         };
         CUDA_TRY(b, launch_product(b->stream, segment->form, &launch));
@@ -121,7 +117,7 @@ void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args) {
             .width = table->cols,
             .scale = args->scale,
             .clears = i == 0,
-            .bf16 = is_bf16(b),
+            .bf16 = cuda_is_bf16(b),
         };
         CUDA_TRY(b, launch_packed_embed(b->stream, segment->form, &launch));
     }

@@ -17,10 +17,6 @@
 #define MIN_PIECE_BYTES ((size_t)64 << 10)
 #define MAX_PIECE_BYTES ((size_t)4 << 20)
 
-static bool is_bf16(const struct cuda_backend *b) {
-    return b->base.activation_dtype == DTYPE_BF16;
-}
-
 /* The hidden states of the largest step, if that is not too much; and a row of logits. */
 int cuda_collectives_create(struct cuda_backend *b, struct error *err) {
     const struct serving_limits *limits = &b->config.limits;
@@ -70,7 +66,7 @@ void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
         const void *parts = gather_parts(b, x, count * element);
         if (parts == NULL)
             return;
-        CUDA_TRY(b, launch_sum_parts(b->stream, is_bf16(b), parts, num_ranks_of(b),
+        CUDA_TRY(b, launch_sum_parts(b->stream, cuda_is_bf16(b), parts, num_ranks_of(b),
                                      (char *)args->out + first * element, (int64_t)count,
                                      args->accumulate));
     }
@@ -103,7 +99,7 @@ void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args) 
             .total_width = args->total_width,
             .epsilon = args->epsilon,
             .accumulate = args->accumulate,
-            .bf16 = is_bf16(b),
+            .bf16 = cuda_is_bf16(b),
         };
         norm_rows(b, &rows);
     }

@@ -7,10 +7,6 @@
 #include "kernels/cuda/ops/elementwise_launch.h"
 #include "kernels/cuda/ops/rope_store_launch.h"
 
-static bool is_bf16(const struct cuda_backend *b) {
-    return b->base.activation_dtype == DTYPE_BF16;
-}
-
 void cuda_norm(struct backend *base, const struct norm_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     struct norm_launch launch = {
@@ -25,7 +21,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
         .epsilon = args->epsilon,
         .center = args->center,
         .accumulate = args->accumulate,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (args->total_width > 0 && b->comm != NULL)
         cuda_norm_over_ranks(b, args);
@@ -36,7 +32,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
 void cuda_act_mul(struct backend *base, const struct act_mul_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     if (args->num_rows > 0)
-        CUDA_TRY(b, launch_act_mul(b->stream, is_bf16(b), args));
+        CUDA_TRY(b, launch_act_mul(b->stream, cuda_is_bf16(b), args));
 }
 
 void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {
@@ -85,7 +81,7 @@ void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
         count = min_int32(args->num_spans - first, CUDA_LIST_LENGTH / 2);
         cuda_staging_upload(b, b->step.list, args->spans + first,
                             (size_t)count * sizeof(*args->spans));
-        CUDA_TRY(b, launch_add_rows(b->stream, is_bf16(b), args->x, b->step.list,
+        CUDA_TRY(b, launch_add_rows(b->stream, cuda_is_bf16(b), args->x, b->step.list,
                                     args->sums + (size_t)first * (size_t)args->width, count,
                                     args->width));
     }
@@ -107,7 +103,7 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .num_q_heads = args->num_q_heads,
         .rotary_dim = args->rope_table != NULL ? args->rotary_dim : 0,
         .interleaved = args->interleaved,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     CUDA_TRY(b, launch_rope_store(b->stream, &launch));
 }
@@ -129,7 +125,7 @@ void cuda_store_latent(struct backend *base, const struct latent_store_args *arg
         .q_dim = args->q_dim,
         .rotary_dim = args->rotary_dim,
         .interleaved = args->interleaved,
-        .bf16 = is_bf16(b),
+        .bf16 = cuda_is_bf16(b),
     };
     if (b->step.num_tokens > 0)
         CUDA_TRY(b, launch_latent_store(b->stream, &launch));

@@ -90,6 +90,11 @@ struct cuda_backend {
     struct thread_pool *converters;               /* of weights */
 };
 
+/* Returns whether activations are bf16, and not f16. */
+static inline bool cuda_is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
  * reverse; a destroyer accepts a part that was never created. */
 int cuda_streams_create(struct cuda_backend *b, struct error *err);
