@@ -2,7 +2,7 @@
 #include "kernels/cpu/levels/cpu_gemm_format.h"
 
 size_t cpu_gemm_float_row_bytes(size_t depth) {
-    return depth * sizeof(float);
+    return (depth + FLOAT_RUN - 1) / FLOAT_RUN * FLOAT_RUN * sizeof(float);
 }
 
 size_t cpu_gemm_block_row_bytes(size_t depth) {

@@ -279,6 +279,17 @@ static void multiply_groups(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
+/* Whole groups, each by one thread from packing on. */
+static void run_groups(void *context, int64_t begin, int64_t end, int worker) {
+    const struct experts_job *job = context;
+    for (int64_t g = begin; g < end; g++) {
+        const struct expert_group *group = &job->groups[g];
+        const int64_t row = group->first - job->groups->first;
+        pack_choices(context, row, row + group->num_rows, worker);
+        multiply_groups(context, g * job->num_panels, (g + 1) * job->num_panels, worker);
+    }
+}
+
 /* Rows that a tile of the smallest size takes, however few it has. */
 static int32_t least_tile_rows(const struct matrix *matrix) {
     int32_t least = 1;
@@ -334,10 +345,15 @@ static void run_job(struct experts_job *job) {
     cpu_gemm_expect_next(b, matrix, NULL, 0);
     int32_t expert = 0, begin = 0, next = 0, num_rows;
     while ((num_rows = plan_groups(job, &expert, &next)) > 0) {
-        thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
-                        pack_choices, job);
-        thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels,
-                        panels_of_portion(job, next - begin), multiply_groups, job);
+        const int64_t portion = panels_of_portion(job, next - begin);
+        if (portion >= job->num_panels && num_rows == next - begin) {
+            thread_pool_for(b->pool, job->num_groups, portion / job->num_panels, run_groups, job);
+        } else {
+            thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
+                            pack_choices, job);
+            thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels, portion,
+                            multiply_groups, job);
+        }
         begin = next;
     }
 }

@@ -7,11 +7,16 @@
 #include "kernels/cpu/levels/gemm/cpu_gemm_tile_template.h"
 #include "kernels/quant_form.h"
 
+_Static_assert(FLOAT_RUN == 4, "E4M3 weights are read in words of 4");
+
 static void pack_float_row(const float *x, int32_t depth, void *tile, int32_t row,
                            int32_t tile_rows) {
-    float *out = (float *)tile + row;
-    for (int32_t k = 0; k < depth; k++, out += tile_rows)
-        *out = x[k];
+    const int32_t whole = depth / FLOAT_RUN * FLOAT_RUN;
+    float *out = (float *)tile + (ptrdiff_t)row * FLOAT_RUN;
+    for (int32_t k = 0; k < whole; k += FLOAT_RUN, out += (ptrdiff_t)tile_rows * FLOAT_RUN)
+        memcpy(out, x + k, FLOAT_RUN * sizeof(*out));
+    for (int32_t k = whole; k < depth; k++)
+        *out++ = x[k];
 }
 
 static const struct cpu_row_packing float_rows = {
@@ -26,11 +31,34 @@ SIMD_INLINE rf load_plain(enum dtype dtype, const uint8_t *p) {
     return dtype == DTYPE_BF16 ? rf_load_bf16(p) : rf_load(p);
 }
 
+/* Of the tile that begins at the row. */
+SIMD_INLINE const float *float_row(const struct gemm_job *job, int32_t row) {
+    return (const float *)((const char *)job->activations +
+                           (size_t)row * cpu_gemm_float_row_bytes((size_t)job->depth));
+}
+
+/* One k. */
+SIMD_INLINE void plain_step(enum dtype dtype, const uint8_t *const *weights, size_t k, size_t ahead,
+                            const float *x, rf *sums, int num_rows, int num_strips) {
+    const size_t item_bytes = dtype == DTYPE_F32 ? 4 : 2;
+    UNROLL
+    for (int s = 0; s < num_strips; s++) {
+        const uint8_t *at = weights[s] + k * PANEL_COLUMNS * item_bytes;
+        if (s % STRIPS_PER_PANEL == 0)
+            prefetch(at + ahead, item_bytes);
+        rf w = load_plain(dtype, at);
+        UNROLL
+        for (int r = 0; r < num_rows; r++)
+            sums[r * num_strips + s] =
+                rf_fma(w, rf_set1(x[r * FLOAT_RUN]), sums[r * num_strips + s]);
+    }
+}
+
 SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_t strip,
                             int32_t row, int num_rows, int num_strips) {
     const size_t item_bytes = dtype == DTYPE_F32 ? 4 : 2;
     size_t depth = (size_t)job->depth;
-    const float *x = (const float *)job->activations + (size_t)row * depth;
+    const float *x = float_row(job, row);
     size_t ahead = bytes_ahead(job, strip, num_strips);
     const uint8_t *weights[MAX_STRIPS];
     rf sums[MAX_SUMS];
@@ -40,18 +68,14 @@ SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_
     UNROLL
     for (int i = 0; i < num_rows * num_strips; i++)
         sums[i] = rf_set1(0);
-    for (size_t k = 0; k < depth; k++) {
+    size_t k = 0;
+    for (; k + FLOAT_RUN <= depth; k += FLOAT_RUN, x += num_rows * FLOAT_RUN) {
         UNROLL
-        for (int s = 0; s < num_strips; s++) {
-            if (s % STRIPS_PER_PANEL == 0)
-                prefetch(weights[s] + k * PANEL_COLUMNS * item_bytes + ahead, item_bytes);
-            rf w = load_plain(dtype, weights[s] + k * PANEL_COLUMNS * item_bytes);
-            UNROLL
-            for (int r = 0; r < num_rows; r++)
-                sums[r * num_strips + s] = rf_fma(w, rf_set1(x[r]), sums[r * num_strips + s]);
-        }
-        x += num_rows;
+        for (int t = 0; t < FLOAT_RUN; t++)
+            plain_step(dtype, weights, k + (size_t)t, ahead, x + t, sums, num_rows, num_strips);
     }
+    for (; k < depth; k++, x++)
+        plain_step(dtype, weights, k, ahead, x, sums, num_rows, num_strips);
     store_tile(job, strip, row, sums, num_rows, num_strips);
 }
 
@@ -69,7 +93,7 @@ SIMD_INLINE void e4m3_tile(enum dtype dtype, const struct gemm_job *job, int32_t
     const int block_words = quant_forms[dtype].block_elements / 4;
     const size_t word_bytes = 4 * PANEL_COLUMNS;
     size_t num_blocks = (size_t)job->depth / (size_t)quant_forms[dtype].block_elements;
-    const float *x = (const float *)job->activations + (size_t)row * (size_t)job->depth;
+    const float *x = float_row(job, row);
     size_t ahead = bytes_ahead(job, strip, num_strips);
     const uint8_t *codes[MAX_STRIPS], *factors[MAX_STRIPS];
     rf sums[MAX_SUMS];
@@ -94,10 +118,11 @@ SIMD_INLINE void e4m3_tile(enum dtype dtype, const struct gemm_job *job, int32_t
                 rf w = rf_mul(e4m3_of_words(ri_load(word), t), d);
                 UNROLL
                 for (int r = 0; r < num_rows; r++)
-                    sums[r * num_strips + s] = rf_fma(w, rf_set1(x[r]), sums[r * num_strips + s]);
+                    sums[r * num_strips + s] =
+                        rf_fma(w, rf_set1(x[r * FLOAT_RUN + t]), sums[r * num_strips + s]);
             }
-            x += num_rows;
         }
+        x += num_rows * FLOAT_RUN;
     }
     store_tile(job, strip, row, sums, num_rows, num_strips);
 }
