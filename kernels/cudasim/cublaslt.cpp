@@ -275,30 +275,6 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     return num_results > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                       cublasLtMatrixLayout_t a_layout,
-                                       cublasLtMatrixLayout_t b_layout,
-                                       cublasLtMatrixLayout_t c_layout,
-                                       cublasLtMatrixLayout_t d_layout,
-                                       const cublasLtMatmulAlgo_t *opaque,
-                                       cublasLtMatmulHeuristicResult_t *result) {
-    count_product_call(product_call::check);
-    problem p;
-    algorithm algo;
-    cublasStatus_t status = describe(handle, desc, a_layout, b_layout, c_layout, d_layout, &p);
-    if (status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    if (!read(&algo, opaque, ALGORITHM_MAGIC) || result == nullptr)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    status = check_algorithm(algo, p);
-    if (status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    result->workspaceSize = workspace_bytes(algo, p);
-    result->state = CUBLAS_STATUS_SUCCESS;
-    result->wavesCount = 1.0F;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *opaque,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *buf, size_t size, size_t *out_size) {

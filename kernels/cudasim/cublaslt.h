@@ -93,11 +93,10 @@ void multiply(const problem &p, const algorithm &algo, const operands &o);
 /* cublaslt_settings.cpp: cudasim/products.h */
 
 void read_products_from_environment();
-enum class product_call { heuristic, check, product };
+enum class product_call { heuristic, product };
 void count_product_call(product_call call);
 bool is_refused(int id, uint64_t num_columns);
 bool is_hidden(int id, uint64_t num_columns);
-bool is_varied(int id);
 bool is_wrong(int id);
 bool is_coarse(int id);
 std::chrono::nanoseconds duration_of(int id); /* of the product that runs now */

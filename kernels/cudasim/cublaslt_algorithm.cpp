@@ -105,7 +105,7 @@ static summation summation_of(const algorithm &algo, const problem &p) {
     summation s;
     s.num_terms = p.k - is_wrong(algo.id); /* a wrong one forgets the last */
     s.part = (s.num_terms + splits - 1) / splits;
-    s.chunk = is_varied(algo.id) ? chunk_of(p.n) : algo.chunk;
+    s.chunk = algo.chunk;
     s.kept_bits = is_coarse(algo.id) ? COARSE_BITS : KEPT_BITS;
     return s;
 }

@@ -26,7 +26,7 @@ struct id_duration {
 
 struct product_settings {
     std::vector<column_range> refused, hidden;
-    std::vector<int> varied, wrong, coarse;
+    std::vector<int> wrong, coarse;
     std::vector<id_duration> durations, first_durations;
 };
 
@@ -92,8 +92,6 @@ static bool parse_entry(const char **io_text, product_settings *out) {
         return parse_range(io_text, &out->refused);
     if (skip(io_text, "hide:"))
         return parse_range(io_text, &out->hidden);
-    if (skip(io_text, "vary:"))
-        return parse_single(io_text, &out->varied);
     if (skip(io_text, "coarse:"))
         return parse_single(io_text, &out->coarse);
     if (skip(io_text, "takes:"))
@@ -124,7 +122,7 @@ static product_state *create_state() {
     const char *spelling = getenv("QUIRE_CUDASIM_PRODUCTS");
     if (spelling != nullptr && !parse(spelling, &state->settings))
         fatal("QUIRE_CUDASIM_PRODUCTS is \"%s\": a list of refuse:ID:FIRST-LAST, "
-              "hide:ID:FIRST-LAST, vary:ID, wrong:ID, coarse:ID, takes:ID:MICROSECONDS and "
+              "hide:ID:FIRST-LAST, wrong:ID, coarse:ID, takes:ID:MICROSECONDS and "
               "first:ID:MICROSECONDS",
               spelling);
     return state;
@@ -141,8 +139,6 @@ void count_product_call(product_call call) {
     std::lock_guard<std::mutex> guard(state.lock);
     if (call == product_call::heuristic)
         state.calls.heuristics++;
-    else if (call == product_call::check)
-        state.calls.checks++;
     else
         state.calls.products++;
 }
@@ -169,10 +165,6 @@ bool is_refused(int id, uint64_t num_columns) {
 
 bool is_hidden(int id, uint64_t num_columns) {
     return holds(the_state().settings.hidden, id, num_columns);
-}
-
-bool is_varied(int id) {
-    return holds(the_state().settings.varied, id);
 }
 
 bool is_wrong(int id) {

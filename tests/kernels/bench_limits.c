@@ -164,7 +164,7 @@ static double time_product(const struct settings *s) {
     float *seen = calloc(PRODUCT_TIMER_MAX_SEEN * (size_t)s->size, sizeof(*seen));
     if (seen == NULL)
         product_timer_fail("no memory for rows of a product");
-    int count = product_timer_candidates(&timer, false, NUM_CANDIDATES, candidates);
+    int count = product_timer_candidates(&timer, NUM_CANDIDATES, candidates);
     for (int i = 0; i < count; i++) {
         if (!product_timer_multiply(&timer, &candidates[i], seen))
             continue;

@@ -8,7 +8,6 @@
  *   max-logits     the most rows of the head; default: 256
  *   only           one product: qkv, attention_out, gate_up, down or head
  *   candidates     asked of the heuristic; default: 64, which is also the most
- *   in-sequence    1: those that batch-invariant products may take
  *   rotate-mib     memory that launches go through; default: 256, more than a cache holds
  *   launches       of a graph at least; default: 24
  *   replays        of a graph, whose median is taken; default: 3
@@ -31,7 +30,7 @@ enum { MAX_CANDIDATES = 64, MAX_ROW_COUNTS = 32, MAX_REPLAYS = 31 };
 
 struct settings {
     int64_t hidden, heads, kv_heads, head_dim, ffn, vocab;
-    int64_t max_logits, candidates, in_sequence, rotate_mib, launches, replays, budget_ms;
+    int64_t max_logits, candidates, rotate_mib, launches, replays, budget_ms;
     int32_t row_counts[MAX_ROW_COUNTS];
     int num_row_counts;
     const char *only;
@@ -104,7 +103,6 @@ static void read_setting(struct settings *s, const char *name, const char *text)
                    {"vocab", &s->vocab, 1 << 22},
                    {"max-logits", &s->max_logits, 65536},
                    {"candidates", &s->candidates, MAX_CANDIDATES},
-                   {"in-sequence", &s->in_sequence, 1},
                    {"rotate-mib", &s->rotate_mib, 1 << 14},
                    {"launches", &s->launches, 4096},
                    {"replays", &s->replays, MAX_REPLAYS},
@@ -294,7 +292,7 @@ static void measure(struct bench *b, int32_t num_rows) {
     product_timer_set(&b->timer, num_rows);
     b->deadline = now() + 1e-3 * (double)b->settings->budget_ms;
     b->num_timed = b->num_refused = b->num_wrong = 0;
-    b->num_candidates = product_timer_candidates(&b->timer, b->settings->in_sequence != 0,
+    b->num_candidates = product_timer_candidates(&b->timer, 
                                                  (int)b->settings->candidates, algorithms);
     for (int i = 0; i < b->num_candidates; i++)
         b->candidates[i] = (struct candidate){.algorithm = algorithms[i]};

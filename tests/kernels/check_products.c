@@ -1,7 +1,7 @@
-/* Which algorithm of cuBLASLt a product takes when some refuse, on the simulator, where algorithms
- * refuse on demand (cudasim/products.h): further ones are tried, what was found is kept, nothing is
- * asked again while the server runs, and where none is left the error says for what.
- * Batch-invariant products have the same bits for every number of rows. */
+/* Which algorithm a product takes, on the simulator, where those of cuBLASLt refuse on demand
+ * (cudasim/products.h): further ones are tried, what was found is kept, nothing is asked again while
+ * the server runs, and where none is left the error says for what. Products of few rows and
+ * batch-invariant ones are our own, and the latter have the same bits for every number of rows. */
 #include "tests/kernels/product_fixture.h"
 
 #include <setjmp.h>
@@ -47,62 +47,30 @@ static bool has_equal_bits(struct product_fixture *f) {
     return equal;
 }
 
-/* One refuses a single row, one the first beyond a bucket's end, one a number within a bucket. */
-static void test_invariant_products_take_a_further_algorithm(void **state) {
+static void test_invariant_products_are_ours(void **state) {
     struct product_fixture *f = product_fixture_open(true);
-    product_fixture_set("refuse:0:1-1,refuse:1:513-513,refuse:3:301-301");
-    assert_true(has_equal_bits(f));
-    product_fixture_close(f);
-}
-
-/* None that is named for the largest step is taken for one row. */
-static void test_invariant_products_ask_for_smaller_steps_too(void **state) {
-    struct product_fixture *f = product_fixture_open(true);
-    product_fixture_set("hide:2:200-600,refuse:0:1-1,refuse:1:1-1,refuse:3:1-1");
-    assert_true(has_equal_bits(f));
-    product_fixture_close(f);
-}
-
-static void test_invariant_products_without_an_algorithm(void **state) {
-    struct product_fixture *f = product_fixture_open(true);
-    product_fixture_set("refuse:0:7-7,refuse:1:7-7,refuse:2:7-7,refuse:3:600-600");
-    assert_fails(f, 3, (const char *const[3]){"1 to 600 rows", " tried", "CUBLAS_STATUS_NOT_SUPP"});
-    product_fixture_close(f);
-    f = product_fixture_open(true);
     product_fixture_set("hide:all:1-600");
-    assert_fails(f, 3, (const char *const[3]){"batch-invariant", "names none", "in sequence"});
-    product_fixture_close(f);
-}
-
-/* Ends of buckets above the tiles' rows were tried; this one lies between. */
-static void test_invariant_product_refused_while_running(void **state) {
-    struct product_fixture *f = product_fixture_open(true);
-    float row[PRODUCT_FIXTURE_OUT];
-    product_fixture_set("refuse:all:577-577");
-    product_fixture_multiply(f, PRODUCT_FIXTURE_MOST_ROWS, row);
-    assert_fails(f, 577, (const char *const[3]){"batch-invariant", "577 rows", "NOT_SUPPORTED"});
-    product_fixture_close(f);
-}
-
-static void test_invariant_products_check_nothing_while_running(void **state) {
-    struct product_fixture *f = product_fixture_open(true);
-    float row[PRODUCT_FIXTURE_OUT];
-    product_fixture_multiply(f, PRODUCT_FIXTURE_MOST_ROWS, row);
     struct cudasim_product_calls before = product_fixture_count();
-    assert_true(before.heuristics > 0 && before.checks > 512);
-    has_equal_bits(f);
+    assert_true(has_equal_bits(f));
     struct cudasim_product_calls after = product_fixture_count();
     assert_int_equal(after.heuristics, before.heuristics);
-    assert_int_equal(after.checks, before.checks);
-    assert_int_equal(after.products, before.products + 1 + NUM_BUCKETS);
+    assert_int_equal(after.products, before.products);
     product_fixture_close(f);
 }
 
-/* What the checks of this mode would find on a GPU whose algorithms do so. */
-static void test_sums_that_vary_are_seen(void **state) {
-    struct product_fixture *f = product_fixture_open(true);
-    product_fixture_set("vary:all");
-    assert_false(has_equal_bits(f));
+/* What cuBLASLt is called for where nothing is timed. */
+static void test_few_rows_are_ours(void **state) {
+    struct product_fixture *f = product_fixture_open(false);
+    float row[PRODUCT_FIXTURE_OUT];
+    struct cudasim_product_calls before = product_fixture_count();
+    for (int32_t num_rows = 1; num_rows <= 8; num_rows++)
+        product_fixture_multiply(f, num_rows, row);
+    assert_int_equal(product_fixture_count().products, before.products);
+    product_fixture_multiply(f, 12, row);
+    assert_int_equal(product_fixture_count().products, before.products + 1);
+    product_fixture_set("hide:all:1-64");
+    product_fixture_multiply(f, 64, row);
+    assert_int_equal(product_fixture_count().products, before.products + 1);
     product_fixture_close(f);
 }
 
@@ -150,24 +118,20 @@ static void test_many_refusals(void **state) {
 static void test_every_algorithm_refused(void **state) {
     struct product_fixture *f = product_fixture_open(false);
     float row[PRODUCT_FIXTURE_OUT];
-    product_fixture_set("refuse:all:5-5");
-    product_fixture_multiply(f, 6, row);
-    assert_fails(f, 5, (const char *const[3]){"every algorithm", "5 rows", "NOT_SUPPORTED"});
+    product_fixture_set("refuse:all:70-70");
+    product_fixture_multiply(f, 71, row);
+    assert_fails(f, 70, (const char *const[3]){"every algorithm", "70 rows", "NOT_SUPPORTED"});
     product_fixture_close(f);
     f = product_fixture_open(false);
-    product_fixture_set("hide:all:6-6");
-    assert_fails(f, 5, (const char *const[3]){"has no algorithm", "6 rows", "weights of"});
+    product_fixture_set("hide:all:96-96");
+    assert_fails(f, 70, (const char *const[3]){"has no algorithm", "96 rows", "weights of"});
     product_fixture_close(f);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invariant_products_take_a_further_algorithm),
-        cmocka_unit_test(test_invariant_products_ask_for_smaller_steps_too),
-        cmocka_unit_test(test_invariant_products_without_an_algorithm),
-        cmocka_unit_test(test_invariant_product_refused_while_running),
-        cmocka_unit_test(test_invariant_products_check_nothing_while_running),
-        cmocka_unit_test(test_sums_that_vary_are_seen),
+        cmocka_unit_test(test_invariant_products_are_ours),
+        cmocka_unit_test(test_few_rows_are_ours),
         cmocka_unit_test(test_refusals_are_remembered),
         cmocka_unit_test(test_many_refusals),
         cmocka_unit_test(test_every_algorithm_refused),

@@ -40,12 +40,16 @@ struct matrix {
 struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t cols, bool biased,
                                    struct error *err);
 
-/* cuda_packed_weights.c, for matrices without values. */
+/* cuda_packed_weights.c */
 /* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the
  * segment. Fails when the device does. */
 int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
                      int32_t first_row, int32_t num_rows, const void *data, struct error *err);
+/* Without values. */
 void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args);
+/* With values, of any number of rows. Writes to `out` what the product would leave in args->out,
+ * which may be the same. */
+void cuda_plain_linear(struct cuda_backend *b, const struct linear_args *args, void *out);
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args);
 
 #endif

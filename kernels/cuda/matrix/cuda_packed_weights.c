@@ -1,5 +1,5 @@
 /* Quantised weights that stay packed on the device (packed_layout.h): filling them, and the ops
- * that read them. */
+ * that read them; and the products of our own with plain ones. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/numbers.h"
@@ -74,29 +74,43 @@ static cudaError_t launch_product(cudaStream_t stream, int form,
     return launch_packed_checkpoint(stream, form, launch);
 }
 
-void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args) {
+/* Of rows first_row on of the weights. */
+static struct packed_product_launch launch_of(const struct cuda_backend *b,
+                                              const struct linear_args *args,
+                                              const struct packed_planes *planes, int32_t first_row,
+                                              int32_t num_rows, void *out) {
     const struct matrix *weight = args->weight;
-    const size_t out_bytes = args->float_out ? sizeof(float) : sizeof(uint16_t);
-    for (int i = 0; i < weight->num_segments && args->num_rows > 0; i++) {
-        const struct matrix_segment *segment = &weight->segments[i];
-        const size_t first = (size_t)segment->first_row;
-        const struct packed_product_launch launch = {
-            .planes = segment->planes,
-            .x = args->x,
-            .bias = weight->float_bias != NULL ? weight->float_bias + first : NULL,
-            .out = (char *)args->out + first * out_bytes,
-            .num_rows = args->num_rows,
-            .rows = segment->num_rows,
-            .cols = weight->cols,
-            .out_stride = weight->rows,
-            .scale = args->scale,
-            .accumulate = args->accumulate,
-            .float_out = args->float_out,
-            .bf16 = cuda_is_bf16(b),
-            .narrow_only = b->config.batch_invariant,
-        };
+    const size_t offset = (size_t)first_row * (args->float_out ? sizeof(float) : sizeof(uint16_t));
+    return (struct packed_product_launch){
+        .planes = *planes,
+        .x = args->x,
+        .bias = weight->float_bias != NULL ? weight->float_bias + first_row : NULL,
+        .addend = args->accumulate ? (char *)args->out + offset : NULL,
+        .out = (char *)out + offset,
+        .num_rows = args->num_rows,
+        .rows = num_rows,
+        .cols = weight->cols,
+        .out_stride = weight->rows,
+        .scale = args->scale,
+        .float_out = args->float_out,
+        .bf16 = cuda_is_bf16(b),
+    };
+}
+
+void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args) {
+    for (int i = 0; i < args->weight->num_segments && args->num_rows > 0; i++) {
+        const struct matrix_segment *segment = &args->weight->segments[i];
+        const struct packed_product_launch launch = launch_of(
+            b, args, &segment->planes, segment->first_row, segment->num_rows, args->out);
         CUDA_TRY(b, launch_product(b->stream, segment->form, &launch));
     }
+}
+
+void cuda_plain_linear(struct cuda_backend *b, const struct linear_args *args, void *out) {
+    const struct packed_planes planes = {.at = {[PACKED_LOW] = args->weight->values}};
+    const struct packed_product_launch launch =
+        launch_of(b, args, &planes, 0, args->weight->rows, out);
+    CUDA_TRY(b, launch_plain_product(b->stream, &launch));
 }
 
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args) {

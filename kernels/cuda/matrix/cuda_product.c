@@ -44,47 +44,26 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
 
 /* Parts of K may be summed apart in float only, never in the 16 bits of the output. */
 static cublasStatus_t init_preference(cublasLtMatmulPreference_t preference,
-                                      const struct cuda_product_limits *limits) {
-    uint64_t workspace_bytes = limits->workspace_bytes;
-    uint32_t reductions = limits->in_sequence ? CUBLASLT_REDUCTION_SCHEME_NONE
-                                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+                                      uint64_t workspace_bytes) {
     TRY(cublasLtMatmulPreferenceInit(preference));
     TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &workspace_bytes, sizeof(workspace_bytes)));
-    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+               CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, ALIGNMENT));
     TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, ALIGNMENT));
     TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, ALIGNMENT));
     return prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, ALIGNMENT);
 }
 
-/* False also where the algorithm does not say. */
-static bool sums_in_sequence(const cublasLtMatmulAlgo_t *algorithm) {
-    int32_t splits;
-    uint32_t reduction;
-    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
-                                                sizeof(splits), NULL) == CUBLAS_STATUS_SUCCESS &&
-           cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                                &reduction, sizeof(reduction),
-                                                NULL) == CUBLAS_STATUS_SUCCESS &&
-           splits <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
-}
-
-static bool keeps_to(const struct cuda_product_limits *limits,
-                     const cublasLtMatmulHeuristicResult_t *candidate) {
-    return candidate->state == CUBLAS_STATUS_SUCCESS &&
-           candidate->workspaceSize <= limits->workspace_bytes &&
-           (!limits->in_sequence || sums_in_sequence(&candidate->algo));
-}
-
 cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *p,
-                                       const struct cuda_product_limits *limits, int max,
+                                       size_t workspace_bytes, int max,
                                        cublasLtMatmulAlgo_t out[], int *out_num) {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t candidates[MAX_CANDIDATES];
     int num_candidates = 0;
     *out_num = 0;
-    TRY(init_preference(&preference, limits));
+    TRY(init_preference(&preference, workspace_bytes));
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle, &p->operation, &p->weights, &p->x, &p->out, &p->out, &preference,
         max < MAX_CANDIDATES ? max : MAX_CANDIDATES, candidates, &num_candidates);
@@ -92,18 +71,10 @@ cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_prod
         return CUBLAS_STATUS_SUCCESS;
     TRY(status);
     for (int i = 0; i < num_candidates; i++)
-        if (keeps_to(limits, &candidates[i]))
+        if (candidates[i].state == CUBLAS_STATUS_SUCCESS &&
+            candidates[i].workspaceSize <= workspace_bytes)
             out[(*out_num)++] = candidates[i].algo;
     return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cuda_product_check(cublasLtHandle_t handle, struct cuda_product *p,
-                                  const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes) {
-    cublasLtMatmulHeuristicResult_t result;
-    TRY(cublasLtMatmulAlgoCheck(handle, &p->operation, &p->weights, &p->x, &p->out, &p->out,
-                                algorithm, &result));
-    return result.workspaceSize <= workspace_bytes ? CUBLAS_STATUS_SUCCESS
-                                                   : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_product *p,

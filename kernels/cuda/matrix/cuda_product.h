@@ -34,12 +34,6 @@ struct cuda_product {
     cublasLtMatrixLayoutOpaque_t weights, x, out;
 };
 
-/* What an algorithm may do. */
-struct cuda_product_limits {
-    size_t workspace_bytes;
-    bool in_sequence; /* each dot product is summed in one sequence: no split of K, no reduction */
-};
-
 /* The arrays of a call, on the device. */
 struct cuda_product_arrays {
     const void *weights, *x;
@@ -53,15 +47,11 @@ struct cuda_product_arrays {
 cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
                                  int32_t num_rows);
 
-/* Finds the algorithms within the limits among the first `max` of the heuristic, in its order: the
+/* Finds the algorithms that need no larger workspace among the first `max` of the heuristic, in its order: the
  * fastest by its estimate first. Finding none is a success too. */
 cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *product,
-                                       const struct cuda_product_limits *limits, int max,
+                                       size_t workspace_bytes, int max,
                                        cublasLtMatmulAlgo_t out[], int *out_num);
-
-/* Succeeds if cuBLASLt accepts the algorithm for this product and it needs no more workspace. */
-cublasStatus_t cuda_product_check(cublasLtHandle_t handle, struct cuda_product *product,
-                                  const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes);
 
 /* Enqueues. */
 cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_product *product,

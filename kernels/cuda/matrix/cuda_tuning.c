@@ -15,6 +15,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/matrix/cublas_check.h"
+#include "kernels/cuda/matrix/cuda_gemm.h"
 #include "kernels/cuda/step/cuda_streams.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@
 #define HASH_FACTOR UINT32_C(16777619)
 
 struct timed_algorithm {
-    const cublasLtMatmulAlgo_t *algorithm;
+    const struct cuda_algorithm *algorithm;
     bool is_left_out;
     double seconds[NUM_TURNS];
 };
@@ -131,10 +132,15 @@ const struct tuning_ops cuda_tuning_ops = {.begin = tuning_begin, .end = tuning_
 /* --- Turns --- */
 
 /* False when the algorithm is refused, and after a failure. */
-static bool run(struct cuda_backend *b, struct trial *t, const cublasLtMatmulAlgo_t *algorithm) {
-    cublasStatus_t status = CUDA_OK(b) ? cuda_product_multiply(t->tuned->handle, &t->product,
-                                                               algorithm, &t->arrays, b->stream)
-                                       : CUBLAS_STATUS_NOT_SUPPORTED;
+static bool run(struct cuda_backend *b, struct trial *t, const struct cuda_algorithm *algorithm) {
+    if (algorithm->is_ours) {
+        cuda_plain_linear(b, t->tuned->args, t->arrays.out);
+        return CUDA_OK(b);
+    }
+    cublasStatus_t status =
+        CUDA_OK(b) ? cuda_product_multiply(t->tuned->handle, &t->product, &algorithm->of_cublaslt,
+                                           &t->arrays, b->stream)
+                   : CUBLAS_STATUS_NOT_SUPPORTED;
     return !cuda_product_is_refusal(status) &&
            cublas_check_keep(b, status, "cublasLtMatmul", __FILE__, __LINE__);
 }
@@ -315,7 +321,7 @@ static bool reserve(struct cuda_backend *b, const struct trial *t) {
 }
 
 static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *tuned,
-                       const cublasLtMatmulAlgo_t algorithms[], int count, struct trial *out) {
+                       const struct cuda_algorithm algorithms[], int count, struct trial *out) {
     size_t width = (size_t)tuned->form.rows;
     *out = (struct trial){.tuned = tuned,
                           .arrays = tuned->arrays,
@@ -347,17 +353,18 @@ static uint32_t add_to_hash(uint32_t hash, const void *data, size_t bytes) {
 }
 
 static void count_change(struct cuda_tuning *tuning, const struct cuda_tuned_product *tuned,
-                         const cublasLtMatmulAlgo_t *algorithm) {
+                         const struct cuda_algorithm *algorithm) {
     const int32_t product[] = {tuned->form.rows,         tuned->form.cols,
                                tuned->num_rows,          (int32_t)tuned->form.out_type,
                                tuned->form.bias != NULL, tuned->arrays.addend != NULL};
     tuning->report.num_changed++;
     tuning->hash = add_to_hash(tuning->hash, product, sizeof(product));
-    tuning->hash = add_to_hash(tuning->hash, algorithm, sizeof(*algorithm));
+    tuning->hash = add_to_hash(tuning->hash, &algorithm->is_ours, sizeof(algorithm->is_ours));
+    tuning->hash = add_to_hash(tuning->hash, &algorithm->of_cublaslt, sizeof(algorithm->of_cublaslt));
 }
 
 int cuda_tuning_fastest(struct cuda_backend *b, const struct cuda_tuned_product *tuned,
-                        const cublasLtMatmulAlgo_t algorithms[], int num_algorithms) {
+                        const struct cuda_algorithm algorithms[], int num_algorithms) {
     struct trial trial;
     if (b->tuning == NULL || num_algorithms < 2)
         return 0;

@@ -1,5 +1,5 @@
-/* Private to cuda_gemm.c and cuda_backend.c: the fastest of cuBLASLt's algorithms for a product, by
- * the device's clock (kernels/tuning.h).
+/* Private to cuda_gemm.c and cuda_backend.c: the fastest algorithm for a product, of cuBLASLt's and
+ * our own, by the device's clock (kernels/tuning.h).
  *
  * Each algorithm runs once for its result, which must equal the first one's except for rounding,
  * and five times for its time, alternating with the others. The L2 cache holds nothing of the
@@ -12,10 +12,16 @@
 #include "kernels/cuda/state/cuda_state.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 
-/* Number of cuBLASLt's first algorithms of a product that are tried. */
+/* Number of the first algorithms of a product that are tried. */
 #define CUDA_TUNING_MAX_ALGORITHMS 8
 
+struct cuda_algorithm {
+    bool is_ours; /* cuda_plain_linear */
+    cublasLtMatmulAlgo_t of_cublaslt;
+};
+
 struct cuda_tuned_product {
+    const struct linear_args *args;
     cublasLtHandle_t handle;
     struct cuda_product_form form;
     int32_t num_rows;
@@ -27,7 +33,7 @@ struct cuda_tuned_product {
  * result differs from the first one's, are left out. One other than the first is chosen only if it
  * is faster by more than runs vary. */
 int cuda_tuning_fastest(struct cuda_backend *b, const struct cuda_tuned_product *product,
-                        const cublasLtMatmulAlgo_t algorithms[], int num_algorithms);
+                        const struct cuda_algorithm algorithms[], int num_algorithms);
 
 /* Ends a tuning in progress, if any. */
 void cuda_tuning_destroy(struct cuda_backend *b);

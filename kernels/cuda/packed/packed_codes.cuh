@@ -25,6 +25,13 @@ template <int F> struct form_of {
     static constexpr int zero_bytes = packed_pair_bytes(&form, PACKED_ZEROS) / 2;
 };
 
+/* In place of a form: weights in rows of the activations' type. */
+constexpr int PLAIN = -1;
+template <> struct form_of<PLAIN> {
+    static constexpr int group = 0;
+    static constexpr bool has_min = false;
+};
+
 constexpr int words_of(int bytes) {
     return bytes < 4 ? 1 : bytes / 4;
 }
@@ -38,6 +45,8 @@ template <int F> struct chunk_words {
     uint32_t factors[words_of(form_of<F>::factor_bytes)];
     uint32_t zeros;
 };
+
+template <> struct chunk_words<PLAIN> { uint32_t pairs[PACKED_CHUNK / 32][4]; };
 
 /* Bytes of an address that is a multiple of their number, or of 16. */
 template <int BYTES, int N>
@@ -60,11 +69,16 @@ __device__ __forceinline__ void load_words(uint32_t (&out)[N], const uint8_t *p)
         }
 }
 
-/* index: of the chunk over all rows, row * chunks of a row + chunk; t: the lane's, below 4. */
+__host__ __device__ __forceinline__ int num_chunks_of(int cols) {
+    return (cols + PACKED_CHUNK - 1) / PACKED_CHUNK;
+}
+
+/* t: the lane's, below 4. */
 template <int F>
 __device__ __forceinline__ void load_chunk(chunk_words<F> &out, const packed_planes &planes,
-                                           uint32_t index, int t) {
+                                           int row, int cols, int chunk, int t) {
     using form = form_of<F>;
+    const uint32_t index = (uint32_t)row * num_chunks_of(cols) + chunk;
     const size_t at = index, block_at = form::block > PACKED_CHUNK ? index / 2 : index;
     uint32_t zeros[1] = {};
     load_words<form::low_bytes / 4>(out.low, planes.at[PACKED_LOW] + at * form::low_bytes +
@@ -84,6 +98,21 @@ __device__ __forceinline__ void load_chunk(chunk_words<F> &out, const packed_pla
                                    planes.at[PACKED_FACTORS] + block_at * form::factor_bytes);
     load_words<form::zero_bytes>(zeros, planes.at[PACKED_ZEROS] + at * form::zero_bytes);
     out.zeros = zeros[0];
+}
+
+/* Columns past the end are zeros; their number is a multiple of 8. */
+__device__ __forceinline__ void load_chunk(chunk_words<PLAIN> &out, const packed_planes &planes,
+                                           int row, int cols, int chunk, int t) {
+    const int column = chunk * PACKED_CHUNK + 8 * t;
+    const uint8_t *at = planes.at[PACKED_LOW] + 2 * ((size_t)row * cols + column);
+#pragma unroll
+    for (int j = 0; j < PACKED_CHUNK / 32; j++) {
+        const bool is_there = column + 32 * j < cols;
+        const uint4 pairs =
+            is_there ? reinterpret_cast<const uint4 *>(at)[4 * j] : make_uint4(0, 0, 0, 0);
+        out.pairs[j][0] = pairs.x, out.pairs[j][1] = pairs.y;
+        out.pairs[j][2] = pairs.z, out.pairs[j][3] = pairs.w;
+    }
 }
 
 /* --- Scales --- */

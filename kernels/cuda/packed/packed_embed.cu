@@ -21,7 +21,6 @@ template <> __device__ __forceinline__ float element_of<__half>(uint32_t pair, i
 template <int F, class T> __global__ void packed_embed_kernel(const packed_embed_launch a) {
     const int chunk = (int)(blockIdx.y * block_chunks + threadIdx.x / chunk_threads);
     const int j = (int)threadIdx.x % chunk_threads / 4, t = (int)threadIdx.x % 4;
-    const int num_chunks = (a.width + PACKED_CHUNK - 1) / PACKED_CHUNK;
     const int32_t sampled = a.token_rows != nullptr ? a.token_rows[blockIdx.x] : -1;
     const int32_t token = sampled >= 0 ? a.sampled_tokens[sampled] : a.token_ids[blockIdx.x];
     const int32_t table_row = token - a.first_row, row = table_row - a.segment_row;
@@ -31,7 +30,7 @@ template <int F, class T> __global__ void packed_embed_kernel(const packed_embed
         (is_in_table ? row < 0 || row >= a.num_rows : !a.clears))
         return;
     chunk_words<F> words;
-    load_chunk<F>(words, a.planes, (int64_t)(is_in_table ? row : 0) * num_chunks + chunk, t);
+    load_chunk(words, a.planes, is_in_table ? row : 0, a.width, chunk, t);
 #pragma unroll
     for (int group = 0; group < 4; group++) {
         if (group != j)
@@ -53,9 +52,8 @@ template <int F, class T> __global__ void packed_embed_kernel(const packed_embed
 }
 
 template <int F> void embed_form(cudaStream_t stream, const packed_embed_launch &a) {
-    const int num_chunks = (a.width + PACKED_CHUNK - 1) / PACKED_CHUNK;
     const dim3 grid((unsigned)a.num_tokens,
-                    (unsigned)((num_chunks + block_chunks - 1) / block_chunks));
+                    (unsigned)((num_chunks_of(a.width) + block_chunks - 1) / block_chunks));
     if (a.bf16)
         LAUNCH((packed_embed_kernel<F, __nv_bfloat16>), grid, block_chunks * chunk_threads, 0,
                stream, a);

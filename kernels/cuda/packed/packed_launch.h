@@ -11,23 +11,21 @@
 extern "C" {
 #endif
 
-/* Like struct linear_args, of weights of one form. The bits of a row of x depend only on that row;
- * with more than PACKED_NARROW_ROWS rows they may differ from those with fewer, unless only narrow
- * products are allowed. */
-#define PACKED_NARROW_ROWS 64
+/* Like struct linear_args, of weights of one form. The bits of a row of the result depend only on
+ * that row of x. */
+#define PACKED_NARROW_ROWS 64 /* of x, up to which reading the weights is what counts */
 struct packed_product_launch {
     struct packed_planes planes;
     const void *x;     /* [num_rows, cols], rows begin at multiples of 16 bytes */
-    const float *bias; /* [rows]; NULL: none */
-    void *out;         /* [num_rows, out_stride]; float, or as x */
+    const float *bias;  /* [rows]; NULL: none */
+    const void *addend; /* as out, which it may be; NULL: nothing is added */
+    void *out;          /* [num_rows, out_stride]; float, or as x */
     int32_t num_rows;
     int32_t rows, cols;
     int32_t out_stride;
     float scale;
-    bool accumulate;
     bool float_out;
     bool bf16;
-    bool narrow_only;
 };
 
 /* Of a form, by its number in packed_forms: those before Q2_K, those before I4_32, and the others.
@@ -38,6 +36,10 @@ cudaError_t launch_packed_256(cudaStream_t stream, int form,
                               const struct packed_product_launch *args);
 cudaError_t launch_packed_checkpoint(cudaStream_t stream, int form,
                                      const struct packed_product_launch *args);
+
+/* Of weights [rows, cols] of the activations' type, at planes.at[PACKED_LOW]; cols is a multiple of
+ * 8. */
+cudaError_t launch_plain_product(cudaStream_t stream, const struct packed_product_launch *args);
 
 /* out[t] = scale * the row of token t (struct embed_launch), for tokens whose row is in a segment
  * of the table: rows segment_row to segment_row + num_rows - 1. Others are left alone, or, those

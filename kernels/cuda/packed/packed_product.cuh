@@ -1,13 +1,14 @@
-/* Products with packed weights: out = x W^T, where a tile's rows are those of W and its columns are
- * rows of x. Codes are unpacked in registers, as exact small numbers, and multiplied by tensor
- * cores; the sums of 16 or 32 columns are then scaled in float. A min is multiplied with the sum of
- * x over its columns. So no weight is ever rounded.
+/* Products with packed weights, or with plain ones as they are: out = x W^T, where a tile's rows are
+ * those of W and its columns are rows of x. Codes are unpacked in registers, as exact small numbers,
+ * and multiplied by tensor cores; the sums of 16 or 32 columns are then scaled in float. A min is
+ * multiplied with the sum of x over its columns. So no weight is ever rounded.
  *
  *   narrow  up to PACKED_NARROW_ROWS rows of x, where reading the weights is what counts. The warps
  *           of a block share its rows of W, and each takes every fourth chunk of their columns;
  *           their sums are added in order. x comes through the L1 cache.
- *   wide    for more rows: the warps have rows of W of their own and all columns; x passes through
- *           shared memory.
+ *   wide    for more rows: the warps have rows of W of their own and all columns, which they take
+ *           in the order in which a narrow block adds them up, so that a sum has the same bits; x
+ *           passes through shared memory.
  *
  * While a chunk is multiplied, the next one is on its way to other registers. */
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
@@ -25,6 +26,8 @@ constexpr int group_columns = 32, num_groups = PACKED_CHUNK / group_columns; /* 
 
 /* Types that have a factor and a min for each 32 columns. */
 template <int F> constexpr bool needs_registers = form_of<F>::has_min &&form_of<F>::group == 0;
+constexpr int num_splits = 4; /* of a sum: every fourth chunk, added up in order */
+static_assert(num_splits == num_warps, "each warp of a narrow block has one");
 
 /* A warp's part of a product: M tiles of 16 rows of W by N tiles of 8 rows of x. */
 template <int M, int N> using tile_sums = float[M][N][4];
@@ -45,30 +48,26 @@ struct packed_rows {
     int cols;
 };
 
-__device__ __forceinline__ int num_chunks_of(int cols) {
-    return (cols + PACKED_CHUNK - 1) / PACKED_CHUNK;
-}
-
 template <int F, int M>
 __device__ __forceinline__ void load_tiles(tile_words<F, M> &out, const packed_rows &a,
                                            int first_row, int chunk) {
-    const int num_chunks = num_chunks_of(a.cols);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row =
                 a.begin + min(first_row + m * 16 + i * 8 + lane_of() / 4, a.num_rows - 1);
-            load_chunk<F>(out[m][i], a.planes, (uint32_t)row * num_chunks + chunk, lane_of() % 4);
+            load_chunk(out[m][i], a.planes, row, a.cols, chunk, lane_of() % 4);
         }
 }
 
 /* The product of 16 columns, pairs 2 half and 2 half + 1, of a tile's two rows. */
 template <class T>
-__device__ __forceinline__ void multiply_half(float (&sums)[4], const uint32_t (&codes)[2][4],
-                                              const uint32_t (&x)[4], int half) {
-    const uint32_t rows[4] = {codes[0][2 * half], codes[1][2 * half], codes[0][2 * half + 1],
-                              codes[1][2 * half + 1]};
+__device__ __forceinline__ void multiply_half(float (&sums)[4], const uint32_t (&row)[4],
+                                              const uint32_t (&row_8)[4], const uint32_t (&x)[4],
+                                              int half) {
+    const uint32_t rows[4] = {row[2 * half], row_8[2 * half], row[2 * half + 1],
+                              row_8[2 * half + 1]};
     const uint32_t columns[2] = {x[2 * half], x[2 * half + 1]};
     mma_m16n8k16<T>(sums, rows, columns);
 }
@@ -90,9 +89,27 @@ __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&added
 }
 
 /* sums += the product of a chunk; x(n, j, out): the lane's elements of group j of tile n. */
-template <int F, class T, int M, int N, class X>
-__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums, const tile_words<F, M> &words,
-                                               X &&x_of) {
+template <class T, int M, int N, class X>
+__device__ __forceinline__ void
+multiply_chunk(tile_sums<M, N> &sums, const chunk_words<PLAIN> (&words)[M][2], X &&x_of) {
+#pragma unroll
+    for (int j = 0; j < num_groups; j++)
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            uint32_t x[4];
+            x_of(n, j, x);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    multiply_half<T>(sums[m][n], words[m][0].pairs[j], words[m][1].pairs[j], x,
+                                     half);
+        }
+}
+
+template <class T, int F, int M, int N, class X>
+__device__ __forceinline__ void
+multiply_chunk(tile_sums<M, N> &sums, const chunk_words<F> (&words)[M][2], X &&x_of) {
     using form = form_of<F>;
     constexpr int num_scales = form::group == 16 ? 2 : 1; /* of a group of columns */
     constexpr int halves = 2 / num_scales;
@@ -128,7 +145,7 @@ __device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums, const tile
                     float of_codes[4] = {};
 #pragma unroll
                     for (int half = s; half < s + halves; half++)
-                        multiply_half<T>(of_codes, codes[m], x, half);
+                        multiply_half<T>(of_codes, codes[m][0], codes[m][1], x, half);
                     add_scaled(sums[m][n], of_codes, scales[m][s]);
                     if constexpr (form::has_min)
                         add_scaled(sums[m][n], of_x, mins[m][s]);
@@ -144,11 +161,13 @@ __device__ __forceinline__ void store(const packed_product_launch &a, int row_of
     const int64_t at = (int64_t)row_of_x * a.out_stride + row;
     float value = sum * a.scale + (a.bias != nullptr ? a.bias[row] : 0.0f);
     if (a.float_out) {
-        float *out = static_cast<float *>(a.out) + at;
-        *out = a.accumulate ? *out + value : value;
+        if (a.addend != nullptr)
+            value += static_cast<const float *>(a.addend)[at];
+        static_cast<float *>(a.out)[at] = value;
     } else {
-        T *out = static_cast<T *>(a.out) + at;
-        *out = from_float<T>(a.accumulate ? to_float(*out) + value : value);
+        if (a.addend != nullptr)
+            value += to_float(static_cast<const T *>(a.addend)[at]);
+        static_cast<T *>(a.out)[at] = from_float<T>(value);
     }
 }
 
@@ -165,6 +184,15 @@ __device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group) {
         const uint4 pairs = *reinterpret_cast<const uint4 *>(group);
         out[0] = pairs.x, out[1] = pairs.y, out[2] = pairs.z, out[3] = pairs.w;
     }
+}
+
+/* Past the end of a row the weights are zeros, and any element of the row will do. */
+template <int F> __device__ __forceinline__ int column_of_x(int cols, int chunk, int j) {
+    const int first = chunk * PACKED_CHUNK + j * group_columns;
+    const int own = column_at<F>(0, lane_of() % 4, 0);
+    if constexpr (F == PLAIN)
+        return first + own < cols ? first + own : 0;
+    return min(first, cols - group_columns) + own;
 }
 
 template <int M, int N> struct partial_sums { float of[num_warps][M * N * 4][WARP_SIZE]; };
@@ -200,11 +228,8 @@ multiply_narrow_tile(const packed_rows &a, int first_row, const T *(&rows_of_x)[
     for (int chunk = warp_of(); chunk < num_chunks; chunk += num_warps) {
         if (chunk + num_warps < num_chunks)
             load_tiles<F, M>(next, a, first_row, chunk + num_warps);
-        /* Past the end of a row the weights' scales are 0: any element of the row will do. */
-        const int first = chunk * PACKED_CHUNK, last = a.cols - group_columns;
-        multiply_chunk<F, T, M, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
-            load_x<F, T>(out, rows_of_x[n] + column_at<F>(0, lane_of() % 4, 0) +
-                                  min(first + j * group_columns, last));
+        multiply_chunk<T>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
+            load_x<F, T>(out, rows_of_x[n] + column_of_x<F>(a.cols, chunk, j));
         });
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -273,6 +298,23 @@ __device__ __forceinline__ void fetch_x(const packed_product_launch &a, T *stage
         copy_async_16(stage + unit_offset(row, column),
                       valid ? x + (int64_t)(first_x + row) * a.cols + at : x, valid);
     }
+    copy_async_commit();
+}
+
+/* All of a split, then the next split. */
+__device__ __forceinline__ int chunk_after(int chunk, int num_chunks) {
+    return chunk + num_splits < num_chunks ? chunk + num_splits : chunk % num_splits + 1;
+}
+
+template <int N>
+__device__ __forceinline__ void end_split(tile_sums<1, N> &sums, tile_sums<1, N> &split) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            sums[0][n][c] += split[0][n][c];
+            split[0][n][c] = 0;
+        }
 }
 
 template <int F, class T>
@@ -283,28 +325,29 @@ __global__ void __launch_bounds__(wide_threads, 1)
     const int first_row = (int)blockIdx.x * wide_rows + warp_of() * 16;
     const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
     const packed_rows rows = {a.planes, 0, a.rows, a.cols};
-    tile_sums<1, N> sums = {};
+    tile_sums<1, N> sums = {}, split = {};
     tile_words<F, 1> words, next;
-    auto fetch = [&](int chunk) {
-        if (chunk < num_chunks)
-            fetch_x<T, N * 8>(a, shared + chunk % wide_stages * stage_elements, first_x, chunk);
-        copy_async_commit();
-    };
-    fetch(0);
+    fetch_x<T, N * 8>(a, shared, first_x, 0);
     load_tiles<F, 1>(words, rows, first_row, 0);
-    for (int chunk = 0; chunk < num_chunks; chunk++) {
+    for (int i = 0, chunk = 0; i < num_chunks; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
-        fetch(chunk + 1);
-        if (chunk + 1 < num_chunks)
-            load_tiles<F, 1>(next, rows, first_row, chunk + 1);
-        const T *stage = shared + chunk % wide_stages * stage_elements;
-        multiply_chunk<F, T, 1, N>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
+        const int following = chunk_after(chunk, num_chunks);
+        if (i + 1 < num_chunks) {
+            fetch_x<T, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements, first_x,
+                              following);
+            load_tiles<F, 1>(next, rows, first_row, following);
+        }
+        const T *stage = shared + i % wide_stages * stage_elements;
+        multiply_chunk<T>(split, words, [&](int n, int j, uint32_t(&out)[4]) {
             const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
             load_x<F, T>(out, stage + unit_offset(row, column));
         });
+        if (chunk + num_splits >= num_chunks)
+            end_split<N>(sums, split);
         words[0][0] = next[0][0];
         words[0][1] = next[0][1];
+        chunk = following;
     }
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -332,7 +375,7 @@ void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
     if (a.num_rows <= 8) {
         multiply_narrow<F, T, 1, 1>(stream, a);
-    } else if (a.num_rows <= PACKED_NARROW_ROWS || a.narrow_only) {
+    } else if (a.num_rows <= PACKED_NARROW_ROWS) {
         multiply_narrow<F, T, narrow_m<F>, 4>(stream, a);
     } else {
         constexpr int num_x = wide_n<F> * 8, row_bytes = PACKED_CHUNK * 2;

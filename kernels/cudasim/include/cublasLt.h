@@ -169,11 +169,6 @@ CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t b_layout, cublasLtMatrixLayout_t c_layout,
     cublasLtMatrixLayout_t d_layout, cublasLtMatmulPreference_t preference, int num_requested,
     cublasLtMatmulHeuristicResult_t results[], int *out_num_results);
-CUDASIM_MUST_CHECK cublasStatus_t
-cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                        cublasLtMatrixLayout_t a_layout, cublasLtMatrixLayout_t b_layout,
-                        cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t d_layout,
-                        const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result);
 CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
     const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *buf,
     size_t size, size_t *out_size);

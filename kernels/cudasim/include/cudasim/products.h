@@ -2,13 +2,16 @@
  * tests of its caller.
  *
  * A setting is a list, separated by commas, of
+ *
  *   refuse:ID:FIRST-LAST  the algorithm does not take products of FIRST to LAST columns (a
  *                         backend's rows)
- *   hide:ID:FIRST-LAST the heuristic does not name it for them vary:ID it sums in an order that
- *   depends on the number of columns wrong:ID it leaves out the last term of each sum coarse:ID its
- *   sums keep 13 bits, as an H100's of 8-bit floats takes:ID:US a product takes it US microseconds
- *   by the device's clock; of several settings the first counts first:ID:US its first product takes
- *   that much longer, as if its kernel were loaded then
+ *   hide:ID:FIRST-LAST    the heuristic does not name it for them
+ *   wrong:ID              it leaves out the last term of each sum
+ *   coarse:ID             its sums keep 13 bits, as an H100's of 8-bit floats
+ *   takes:ID:US           a product takes it US microseconds by the device's clock; of several
+ *                         settings the first counts
+ *   first:ID:US           its first product takes that much longer, as if its kernel were loaded
+ *
  * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1; the first
  * CUDASIM_NUM_SEQUENTIAL do not split K. `all` is every one. Nothing is set by the empty list.
  *
@@ -34,7 +37,7 @@ __attribute__((visibility("default"))) int cudasim_set_products(const char *spel
 
 /* Calls since the start. */
 struct cudasim_product_calls {
-    uint64_t heuristics, checks, products;
+    uint64_t heuristics, products;
 };
 __attribute__((visibility("default"))) struct cudasim_product_calls cudasim_count_products(void);
 

@@ -155,8 +155,8 @@ static void test_wrong_settings(void **) {
     check_wrong_setting("QUIRE_CUDASIM_SMS", "-1");
     check_wrong_setting("QUIRE_CUDASIM_FAIL_AFTER", "");
     for (const char *wrong :
-         {"refuse", "refuse:1", "refuse:1:2", "hide:12:1-2", "vary:", "wrong:1,", "slow:1",
-          "takes:1", "takes:1:", "first:1:", "vary:1 wrong:2", "coarse:"})
+         {"refuse", "refuse:1", "refuse:1:2", "hide:12:1-2", "wrong:", "wrong:1,", "slow:1",
+          "takes:1", "takes:1:", "first:1:", "coarse:1 wrong:2", "coarse:"})
         check_wrong_setting("QUIRE_CUDASIM_PRODUCTS", wrong);
     check_wrong_setting("QUIRE_CUDASIM_HANG_AFTER", "soon");
 }
