@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks what is in libquire-cuda.so without a GPU: every kernel is there as machine code for each
-architecture and as PTX, for other GPUs, attention and packed products work on tensor cores, and their registers,
+architecture and as PTX, for other GPUs, attention and our products work on tensor cores, and their registers,
 local memory and instructions keep to their budgets.
 
 Usage: check_cuda_module.py [--percent N] MODULE ARCH...        for instance: libquire-cuda.so 80 90 120
@@ -43,10 +43,13 @@ NARROW_REGISTERS = {"64": 128, "96": 128, "128": 128, "256": 255}
 COUNTED_ARCH = 90
 TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("4", "128"): 910,
                      ("1", "64"): 175, ("2", "64"): 175, ("3", "64"): 440}
-# The product with packed weights for up to 8 rows, by the number of its form (packed_layout.h): instructions of a warp
-# for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
-PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)ELi(\d)E)?")
-PACKED_INSTRUCTIONS = {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235}  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128
+# Products by the number of the weights' form (packed_layout.h; n1: plain ones), for up to 8 rows of x, 32 and 64:
+# instructions of a warp for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
+PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(n?\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)ELb[01]E)?")
+PACKED_INSTRUCTIONS = {  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128, plain
+    "narrow": {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235, "n1": 100},
+    "4": {"0": 390, "4": 430, "9": 590, "11": 610, "15": 390, "n1": 215},
+    "8": {"0": 620, "4": 660, "11": 900, "15": 620, "n1": 360}}
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -182,21 +185,22 @@ def over_budget(kernel, arch, code, registers, percent):
 
 
 def packed_over_budget(kernel, arch, code, percent):
-    """Yields what of a product with packed weights is more than its budget."""
-    width, form, dtype, *tiles = kernel
+    """Yields what of a product of our own is more than its budget."""
+    width, form, dtype, tiles = kernel
     for operation, bits in LOCAL_MEMORY.items():
         if count_operation(code, bits) > 0:
             yield f"has {operation}: registers are spilled, or an array is in local memory"
     if count_operation(code, NEEDED["HMMA"]) == 0:
         yield "has no HMMA"
-    budget = PACKED_INSTRUCTIONS.get(form)
-    if budget is None or arch != COUNTED_ARCH or (width, *tiles) != ("narrow", "1", "1"):
+    budget = PACKED_INSTRUCTIONS[tiles or width].get(form)
+    if budget is None or arch != COUNTED_ARCH:
         return
     mma, _, instructions = cheapest_round(code, ["HMMA"]) or (0, 0, 0)
-    if mma not in (8, 16) or instructions > budget * percent / 100:
+    products = 8 * int(tiles or 1)  # with a min, as many again
+    if mma not in (products, 2 * products) or instructions > budget * percent / 100:
         yield f"has {mma} mma and {instructions} instructions for 64 weights a lane, {budget} are allowed"
     else:
-        print(f"sm_{arch}: packed form {form} {dtype}: {instructions} instructions for 64 weights a lane")
+        print(f"sm_{arch}: packed form {form} {dtype}, {products} rows: {instructions} instructions for 64 weights a lane")
 
 
 def complaints(entries, archs, percent):

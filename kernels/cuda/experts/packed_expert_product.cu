@@ -14,6 +14,9 @@ __device__ __forceinline__ void store_choice(const expert_product_launch &a, int
     *out = from_float<T>(a.accumulate ? to_float(*out) + sum : sum);
 }
 
+/* Tiles of rows of W for four of rows of x. */
+template <int F> constexpr int tall_m = form_of<F>::has_min || form_of<F>::group == 16 ? 1 : 2;
+
 template <int F, class T, int M, int N>
 __global__ void __launch_bounds__(num_threads, narrow_blocks(M *N))
     packed_expert_kernel(const __grid_constant__ packed_planes planes,
@@ -50,7 +53,7 @@ void multiply_by_type(cudaStream_t stream, const packed_planes &planes,
     if (a.num_choices <= (int64_t)narrow_mean * a.num_own)
         multiply_by<F, T, 1, 1>(stream, planes, a);
     else
-        multiply_by<F, T, form_of<F>::has_min ? 1 : narrow_m<F>, 4>(stream, planes, a);
+        multiply_by<F, T, tall_m<F>, 4>(stream, planes, a);
 }
 
 template <int F>

@@ -7,7 +7,7 @@
  * in turn, and the first that is taken is remembered for that M alone: the bucket keeps its own, so
  * that two M that refuse each other's never ask again.
  *
- * Where reading the weights is what counts, up to PACKED_NARROW_ROWS rows, our own product is among
+ * Up to OUR_ROWS rows our own product is among
  * the candidates (packed_product.cuh): the first for a few rows, which it takes if nothing is timed.
  * Its sums have one order for every M, so batch invariance is to use no other. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
@@ -15,14 +15,13 @@
 #include "kernels/cuda/matrix/cublas_check.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 #include "kernels/cuda/matrix/cuda_tuning.h"
-#include "kernels/cuda/packed/packed_launch.h"
 
 #include <stdlib.h>
 
 #define NUM_KINDS 4    /* accumulate or not, float_out or not */
 #define NUM_BUCKETS 61 /* of M: 1, 2, 3, 4, 6, 8, 12, ... up to 2^30 */
 #define NUM_CANDIDATES 32
-#define FEW_ROWS 8
+#define OUR_ROWS 64 /* up to which reading the weights is what counts */
 
 /* Another algorithm for one M, which refused its bucket's. */
 struct exception {
@@ -46,15 +45,42 @@ struct gemm_shape {
 };
 
 struct cuda_gemm {
-    cublasLtHandle_t handle;
+    struct buffer splits;    /* sums, then counts */
+    cublasLtHandle_t handle; /* NULL when batch_invariant */
     struct buffer workspace; /* empty when batch_invariant */
     struct gemm_shape *shapes;
 };
+
+/* Tiles that are split are fewer than half of the multiprocessors. */
+static int32_t max_split_tiles(const struct cuda_backend *b) {
+    return b->num_multiprocessors / 2;
+}
+
+static int create_splits(struct cuda_backend *b, struct error *err) {
+    const size_t tiles = (size_t)max_split_tiles(b), sums_bytes = tiles * PACKED_SPLIT_TILE_BYTES;
+    if (cuda_buffer_alloc(&b->base, sums_bytes + tiles * sizeof(int32_t), &b->gemm->splits, err) !=
+        0)
+        return -1;
+    return CUDA_START(cudaMemset((char *)b->gemm->splits.data + sums_bytes, 0,
+                                 tiles * sizeof(int32_t)),
+                      err);
+}
+
+struct packed_splits cuda_gemm_splits(const struct cuda_backend *b) {
+    const int32_t tiles = max_split_tiles(b);
+    char *sums = b->gemm->splits.data;
+    return (struct packed_splits){
+        .sums = (float *)sums,
+        .counts = (int32_t *)(sums + (size_t)tiles * PACKED_SPLIT_TILE_BYTES),
+        .max_tiles = tiles};
+}
 
 int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
     b->gemm = calloc(1, sizeof(*b->gemm));
     if (b->gemm == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the matrix products");
+    if (create_splits(b, err) != 0)
+        return -1;
     if (b->config.batch_invariant)
         return 0;
     int major = 0;
@@ -81,6 +107,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
         free_shape(shape);
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
+    cuda_buffer_free(&b->base, &b->gemm->splits);
     if (b->gemm->handle != NULL)
         CUBLAS_RELEASE(b, cublasLtDestroy, b->gemm->handle);
     free(b->gemm);
@@ -157,10 +184,10 @@ static int list_algorithms(struct cuda_backend *b, const struct linear_args *arg
                            struct cuda_algorithm out[NUM_CANDIDATES + 1]) {
     cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
     const int num_candidates = find_candidates(b, args, num_rows, candidates);
-    const int ours = num_rows <= FEW_ROWS || num_candidates == 0 ? 0 : 1;
+    const int ours = num_rows <= PACKED_NARROW_ROWS || num_candidates == 0 ? 0 : 1;
     int num = 0;
     for (int i = 0; i <= num_candidates; i++) {
-        if (i == ours && num_rows <= PACKED_NARROW_ROWS && CUDA_OK(b))
+        if (i == ours && num_rows <= OUR_ROWS && CUDA_OK(b))
             out[num++] = (struct cuda_algorithm){.is_ours = true};
         if (i < num_candidates)
             out[num++] = (struct cuda_algorithm){.of_cublaslt = candidates[i]};

@@ -3,7 +3,7 @@
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 
-#include "kernels/cuda/packed/packed_layout.h"
+#include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/cuda/state/cuda_state.h"
 
 /* The algorithms chosen for products with weights [rows, cols], filled in as they are first needed.
@@ -39,6 +39,9 @@ struct matrix {
 /* Finds or creates the shape, which lives as long as the backend. NULL with ERROR_MEMORY. */
 struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t cols, bool biased,
                                    struct error *err);
+
+/* Memory of the backend for products of our own, of which one is enqueued at a time. */
+struct packed_splits cuda_gemm_splits(const struct cuda_backend *b);
 
 /* cuda_packed_weights.c */
 /* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the

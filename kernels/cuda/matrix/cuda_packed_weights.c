@@ -3,7 +3,6 @@
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/numbers.h"
-#include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/cuda/state/cuda_check.h"
 #include "kernels/cuda/step/cuda_staging.h"
 #include "kernels/thread_pool.h"
@@ -87,6 +86,7 @@ static struct packed_product_launch launch_of(const struct cuda_backend *b,
         .bias = weight->float_bias != NULL ? weight->float_bias + first_row : NULL,
         .addend = args->accumulate ? (char *)args->out + offset : NULL,
         .out = (char *)out + offset,
+        .splits = cuda_gemm_splits(b),
         .num_rows = args->num_rows,
         .rows = num_rows,
         .cols = weight->cols,

@@ -11,15 +11,28 @@
 extern "C" {
 #endif
 
+#define PACKED_NARROW_ROWS 8 /* of x, up to which tiles are narrow */
+/* A wide tile has so many rows of the weights, and at most so many of x. */
+#define PACKED_WIDE_ROWS 128
+#define PACKED_WIDE_X 64
+#define PACKED_SPLIT_TILE_BYTES ((size_t)4 * PACKED_WIDE_ROWS * PACKED_WIDE_X * sizeof(float))
+
+/* Where the sums of tiles that are split wait for each other. */
+struct packed_splits {
+    float *sums;     /* [max_tiles] of PACKED_SPLIT_TILE_BYTES */
+    int32_t *counts; /* [max_tiles], zeros between launches */
+    int32_t max_tiles; /* that are split; more are enough for the device as they are */
+};
+
 /* Like struct linear_args, of weights of one form. The bits of a row of the result depend only on
  * that row of x. */
-#define PACKED_NARROW_ROWS 64 /* of x, up to which reading the weights is what counts */
 struct packed_product_launch {
     struct packed_planes planes;
     const void *x;     /* [num_rows, cols], rows begin at multiples of 16 bytes */
     const float *bias;  /* [rows]; NULL: none */
     const void *addend; /* as out, which it may be; NULL: nothing is added */
     void *out;          /* [num_rows, out_stride]; float, or as x */
+    struct packed_splits splits;
     int32_t num_rows;
     int32_t rows, cols;
     int32_t out_stride;

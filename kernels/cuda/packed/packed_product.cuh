@@ -3,12 +3,14 @@
  * and multiplied by tensor cores; the sums of 16 or 32 columns are then scaled in float. A min is
  * multiplied with the sum of x over its columns. So no weight is ever rounded.
  *
- *   narrow  up to PACKED_NARROW_ROWS rows of x, where reading the weights is what counts. The warps
- *           of a block share its rows of W, and each takes every fourth chunk of their columns;
- *           their sums are added in order. x comes through the L1 cache.
- *   wide    for more rows: the warps have rows of W of their own and all columns, which they take
- *           in the order in which a narrow block adds them up, so that a sum has the same bits; x
- *           passes through shared memory.
+ *   narrow  up to PACKED_NARROW_ROWS rows of x. The warps of a block share its rows of W, and each
+ *           takes every fourth chunk of their columns; their sums are added in order. x comes
+ *           through the L1 cache.
+ *   wide    for more rows: the warps have rows of W of their own; x passes through shared memory.
+ *           Every fourth chunk is a split of its own, and splits are added in order: by one block,
+ *           or, where that would be too few for the device, by the last of four.
+ *
+ * So a sum has the same bits in both.
  *
  * While a chunk is multiplied, the next one is on its way to other registers. */
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
@@ -24,8 +26,6 @@ namespace {
 constexpr int num_warps = 4, num_threads = num_warps * WARP_SIZE;
 constexpr int group_columns = 32, num_groups = PACKED_CHUNK / group_columns; /* of a chunk */
 
-/* Types that have a factor and a min for each 32 columns. */
-template <int F> constexpr bool needs_registers = form_of<F>::has_min &&form_of<F>::group == 0;
 constexpr int num_splits = 4; /* of a sum: every fourth chunk, added up in order */
 static_assert(num_splits == num_warps, "each warp of a narrow block has one");
 
@@ -248,35 +248,28 @@ multiply_narrow_tile(const packed_rows &a, int first_row, const T *(&rows_of_x)[
     add_warps<M, N>(partial, first_row, store_sum);
 }
 
-/* Tiles of rows of W for four of rows of x. */
-template <int F> constexpr int narrow_m = needs_registers<F> || form_of<F>::group == 16 ? 1 : 2;
-
 constexpr int narrow_blocks(int tiles) { /* on a multiprocessor, for which there are registers */
     return tiles == 1 ? 5 : 2;
 }
 
-template <int F, class T, int M, int N>
-__global__ void __launch_bounds__(num_threads, narrow_blocks(M *N))
+template <int F, class T>
+__global__ void __launch_bounds__(num_threads, narrow_blocks(1))
     packed_narrow_kernel(const __grid_constant__ packed_product_launch a) {
-    __shared__ partial_sums<M, N> partial;
-    const int first_x = (int)blockIdx.y * 8 * N;
-    const T *rows_of_x[N]; /* past the last row it again */
-#pragma unroll
-    for (int n = 0; n < N; n++)
-        rows_of_x[n] = static_cast<const T *>(a.x) +
-                       (int64_t)min(first_x + n * 8 + lane_of() / 4, a.num_rows - 1) * a.cols;
-    multiply_narrow_tile<F, T, M, N>({a.planes, 0, a.rows, a.cols}, (int)blockIdx.x * 16 * M,
-                                     rows_of_x, partial, [&](int row, int column, float sum) {
-                                         if (row < a.rows && first_x + column < a.num_rows)
-                                             store<T>(a, first_x + column, row, sum);
+    __shared__ partial_sums<1, 1> partial;
+    /* Past the last row it again. */
+    const T *rows_of_x[1] = {static_cast<const T *>(a.x) +
+                             (int64_t)min(lane_of() / 4, a.num_rows - 1) * a.cols};
+    multiply_narrow_tile<F, T, 1, 1>({a.planes, 0, a.rows, a.cols}, (int)blockIdx.x * 16, rows_of_x,
+                                     partial, [&](int row, int column, float sum) {
+                                         if (row < a.rows && column < a.num_rows)
+                                             store<T>(a, column, row, sum);
                                      });
 }
 
 /* --- Wide --- */
 
-constexpr int wide_threads = 256, wide_stages = 2;
-constexpr int wide_rows = wide_threads / WARP_SIZE * 16;
-template <int F> constexpr int wide_n = form_of<F>::has_min ? 4 : 8; /* tiles of a warp */
+constexpr int wide_stages = 2;
+constexpr int wide_threads = PACKED_WIDE_ROWS / 16 * WARP_SIZE;
 
 /* A chunk's 16 units of 16 bytes of a row of x: of neighbouring rows the same units lie on
  * different banks, of which a row has all. */
@@ -301,39 +294,83 @@ __device__ __forceinline__ void fetch_x(const packed_product_launch &a, T *stage
     copy_async_commit();
 }
 
-/* All of a split, then the next split. */
-__device__ __forceinline__ int chunk_after(int chunk, int num_chunks) {
-    return chunk + num_splits < num_chunks ? chunk + num_splits : chunk % num_splits + 1;
+/* The next chunk of the split; after its last one that of the next split, if the block has all.
+ * num_chunks: there is none. */
+template <bool SPLIT> __device__ __forceinline__ int chunk_after(int chunk, int num_chunks) {
+    if (chunk + num_splits < num_chunks)
+        return chunk + num_splits;
+    return SPLIT || chunk % num_splits == num_splits - 1 ? num_chunks : chunk % num_splits + 1;
 }
 
+/* Of a lane, with their number. */
+template <int N, class Action> __device__ __forceinline__ void for_each_sum(Action &&action) {
+#pragma unroll
+    for (int i = 0; i < N * 4; i++)
+        action(i / 4, i % 4, i);
+}
+
+/* sums += split; split = 0. */
 template <int N>
 __device__ __forceinline__ void end_split(tile_sums<1, N> &sums, tile_sums<1, N> &split) {
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            sums[0][n][c] += split[0][n][c];
-            split[0][n][c] = 0;
-        }
+    for_each_sum<N>([&](int n, int c, int) {
+        sums[0][n][c] += split[0][n][c];
+        split[0][n][c] = 0;
+    });
 }
 
-template <int F, class T>
+/* The blocks of a tile leave their splits; the last to do so adds them up in order. Returns whether
+ * the block is the last. */
+template <int N>
+__device__ __forceinline__ bool merge_splits(const packed_product_launch &a,
+                                             tile_sums<1, N> &split) {
+    constexpr int count = N * 4 * wide_threads;
+    __shared__ bool is_last;
+    const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    float *partial = a.splits.sums + (int64_t)tile * num_splits * count + threadIdx.x;
+    for_each_sum<N>([&](int n, int c, int i) {
+        partial[(int)blockIdx.z * count + i * wide_threads] = split[0][n][c];
+    });
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence(); /* the block's sums are visible before the count is */
+        is_last = atomicAdd(a.splits.counts + tile, 1) + 1 == num_splits;
+        if (is_last)
+            a.splits.counts[tile] = 0;
+        __threadfence(); /* and the others' to this block, if it is the last */
+    }
+    __syncthreads();
+    if (!is_last)
+        return false;
+    for_each_sum<N>([&](int n, int c, int i) {
+        float sum = 0;
+#pragma unroll
+        for (int of = 0; of < num_splits; of++)
+            sum += partial[of * count + i * wide_threads];
+        split[0][n][c] = sum;
+    });
+    return true;
+}
+
+template <int F, class T, int N, bool SPLIT>
 __global__ void __launch_bounds__(wide_threads, 1)
     packed_wide_kernel(const __grid_constant__ packed_product_launch a) {
-    constexpr int N = wide_n<F>, stage_elements = N * 8 * PACKED_CHUNK;
+    constexpr int stage_elements = N * 8 * PACKED_CHUNK;
     DYNAMIC_SHARED(T, shared);
-    const int first_row = (int)blockIdx.x * wide_rows + warp_of() * 16;
+    const int first_row = (int)blockIdx.x * PACKED_WIDE_ROWS + warp_of() * 16;
     const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
     const packed_rows rows = {a.planes, 0, a.rows, a.cols};
     tile_sums<1, N> sums = {}, split = {};
     tile_words<F, 1> words, next;
-    fetch_x<T, N * 8>(a, shared, first_x, 0);
-    load_tiles<F, 1>(words, rows, first_row, 0);
-    for (int i = 0, chunk = 0; i < num_chunks; i++) {
+    int chunk = SPLIT ? (int)blockIdx.z : 0;
+    if (chunk < num_chunks) {
+        fetch_x<T, N * 8>(a, shared, first_x, chunk);
+        load_tiles<F, 1>(words, rows, first_row, chunk);
+    }
+    for (int i = 0; chunk < num_chunks; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
-        const int following = chunk_after(chunk, num_chunks);
-        if (i + 1 < num_chunks) {
+        const int following = chunk_after<SPLIT>(chunk, num_chunks);
+        if (following < num_chunks) {
             fetch_x<T, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements, first_x,
                               following);
             load_tiles<F, 1>(next, rows, first_row, following);
@@ -343,21 +380,20 @@ __global__ void __launch_bounds__(wide_threads, 1)
             const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
             load_x<F, T>(out, stage + unit_offset(row, column));
         });
-        if (chunk + num_splits >= num_chunks)
+        if (!SPLIT && chunk + num_splits >= num_chunks)
             end_split<N>(sums, split);
         words[0][0] = next[0][0];
         words[0][1] = next[0][1];
         chunk = following;
     }
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            const int row = first_row + c / 2 * 8 + lane_of() / 4;
-            const int row_of_x = first_x + n * 8 + lane_of() % 4 * 2 + c % 2;
-            if (row < a.rows && row_of_x < a.num_rows)
-                store<T>(a, row_of_x, row, sums[0][n][c]);
-        }
+    if (SPLIT && !merge_splits<N>(a, split))
+        return;
+    for_each_sum<N>([&](int n, int c, int) {
+        const int row = first_row + c / 2 * 8 + lane_of() / 4;
+        const int row_of_x = first_x + n * 8 + lane_of() % 4 * 2 + c % 2;
+        if (row < a.rows && row_of_x < a.num_rows)
+            store<T>(a, row_of_x, row, SPLIT ? split[0][n][c] : sums[0][n][c]);
+    });
 }
 
 /* --- Launching --- */
@@ -366,23 +402,31 @@ inline unsigned tiles_of(int n, int tile) {
     return (unsigned)((n + tile - 1) / tile);
 }
 
-template <int F, class T, int M, int N>
+template <int F, class T>
 void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
-    const dim3 grid(tiles_of(a.rows, 16 * M), tiles_of(a.num_rows, 8 * N));
-    LAUNCH((packed_narrow_kernel<F, T, M, N>), grid, num_threads, 0, stream, a);
+    LAUNCH((packed_narrow_kernel<F, T>), tiles_of(a.rows, 16), num_threads, 0, stream, a);
+}
+
+/* Split where there are too few tiles for the device. */
+template <int F, class T, int N>
+void multiply_wide(cudaStream_t stream, const packed_product_launch &a) {
+    const unsigned x = tiles_of(a.rows, PACKED_WIDE_ROWS), y = tiles_of(a.num_rows, N * 8);
+    constexpr int shared_bytes = wide_stages * N * 8 * PACKED_CHUNK * 2;
+    if (x * y <= (unsigned)a.splits.max_tiles)
+        LAUNCH((packed_wide_kernel<F, T, N, true>), dim3(x, y, num_splits), wide_threads,
+               shared_bytes, stream, a);
+    else
+        LAUNCH((packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads, shared_bytes,
+               stream, a);
 }
 
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
-    if (a.num_rows <= 8) {
-        multiply_narrow<F, T, 1, 1>(stream, a);
-    } else if (a.num_rows <= PACKED_NARROW_ROWS) {
-        multiply_narrow<F, T, narrow_m<F>, 4>(stream, a);
-    } else {
-        constexpr int num_x = wide_n<F> * 8, row_bytes = PACKED_CHUNK * 2;
-        const dim3 grid(tiles_of(a.rows, wide_rows), tiles_of(a.num_rows, num_x));
-        LAUNCH((packed_wide_kernel<F, T>), grid, wide_threads, wide_stages * num_x * row_bytes,
-               stream, a);
-    }
+    if (a.num_rows <= PACKED_NARROW_ROWS)
+        multiply_narrow<F, T>(stream, a);
+    else if (form_of<F>::has_min || a.num_rows <= 32)
+        multiply_wide<F, T, 4>(stream, a);
+    else
+        multiply_wide<F, T, form_of<F>::has_min ? 4 : 8>(stream, a);
 }
 
 template <int F> void multiply_form(cudaStream_t stream, const packed_product_launch &a) {
