@@ -155,7 +155,8 @@ static double time_product(const struct settings *s) {
     const struct cuda_product_form form = {.type = CUDA_R_16BF,
                                            .out_type = CUDA_R_16BF,
                                            .rows = (int32_t)s->size,
-                                           .cols = (int32_t)s->size};
+                                           .cols = (int32_t)s->size,
+                                           .out_stride = (int32_t)s->size};
     cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
     struct product_timer timer;
     double best = 0;

@@ -323,7 +323,8 @@ static int bench_product(const struct settings *s, const struct product *product
     const struct cuda_product_form form = {.type = s->type,
                                            .out_type = product->float_out ? CUDA_R_32F : s->type,
                                            .rows = (int32_t)product->rows,
-                                           .cols = (int32_t)product->cols};
+                                           .cols = (int32_t)product->cols,
+                                           .out_stride = (int32_t)product->rows};
     int32_t most = most_rows(s, product);
     int num_wrong = 0;
     if (most == 0 || (s->only != NULL && strcmp(s->only, product->name) != 0))

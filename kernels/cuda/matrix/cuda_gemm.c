@@ -7,11 +7,13 @@
  * in turn, and the first that is taken is remembered for that M alone: the bucket keeps its own, so
  * that two M that refuse each other's never ask again.
  *
- * Up to OUR_ROWS rows our own product is among
- * the candidates (packed_product.cuh): the first for a few rows, which it takes if nothing is timed.
- * Its sums have one order for every M, so batch invariance is to use no other. */
+ * Our own product (packed_product.cuh) is among the candidates where reading the weights is what
+ * counts; of packed weights always, where cuBLASLt's multiply with a copy that is widened first, a
+ * part of the matrix at a time. What is expected to be fastest is first, and taken if nothing is
+ * timed. Its sums have one order for every M, so batch invariance is to use no other. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
+#include "config/base/numbers.h"
 #include "kernels/cuda/matrix/cublas_check.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 #include "kernels/cuda/matrix/cuda_tuning.h"
@@ -21,7 +23,9 @@
 #define NUM_KINDS 4    /* accumulate or not, float_out or not */
 #define NUM_BUCKETS 61 /* of M: 1, 2, 3, 4, 6, 8, 12, ... up to 2^30 */
 #define NUM_CANDIDATES 32
-#define OUR_ROWS 64 /* up to which reading the weights is what counts */
+#define OUR_ROWS 64       /* up to which reading the weights is what counts */
+#define WIDENED_ROWS 128  /* up to which widening packed weights takes longer than it gains */
+#define MAX_WIDENED_BYTES ((size_t)32 << 20) /* of a part; half of the L2 cache, where it stays */
 
 /* Another algorithm for one M, which refused its bucket's. */
 struct exception {
@@ -37,15 +41,18 @@ struct choice {
     int32_t num_exceptions, max_exceptions;
 };
 
+/* The algorithms chosen for parts of a shape, filled in as they are first needed. */
 struct gemm_shape {
     struct gemm_shape *next;
-    int32_t rows, cols;
+    int32_t rows, cols, out_stride;
+    int form; /* of packed weights; -1: plain */
     bool biased;
     struct choice choices[NUM_KINDS][NUM_BUCKETS];
 };
 
 struct cuda_gemm {
     struct buffer splits;    /* sums, then counts */
+    struct buffer widened;   /* empty when batch_invariant */
     cublasLtHandle_t handle; /* NULL when batch_invariant */
     struct buffer workspace; /* empty when batch_invariant */
     struct gemm_shape *shapes;
@@ -64,6 +71,15 @@ static int create_splits(struct cuda_backend *b, struct error *err) {
     return CUDA_START(cudaMemset((char *)b->gemm->splits.data + sums_bytes, 0,
                                  tiles * sizeof(int32_t)),
                       err);
+}
+
+static int create_widened(struct cuda_backend *b, struct error *err) {
+    int cache_bytes = 0;
+    if (CUDA_START(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, b->device), err) !=
+        0)
+        return -1;
+    return cuda_buffer_alloc(&b->base, min_size((size_t)cache_bytes / 2, MAX_WIDENED_BYTES),
+                             &b->gemm->widened, err);
 }
 
 struct packed_splits cuda_gemm_splits(const struct cuda_backend *b) {
@@ -88,6 +104,8 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
         CUDA_START(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, b->device),
                    err) != 0)
         return -1;
+    if (create_widened(b, err) != 0)
+        return -1;
     return cuda_buffer_alloc(&b->base, cuda_product_workspace_bytes(major), &b->gemm->workspace,
                              err);
 }
@@ -107,6 +125,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
         free_shape(shape);
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
+    cuda_buffer_free(&b->base, &b->gemm->widened);
     cuda_buffer_free(&b->base, &b->gemm->splits);
     if (b->gemm->handle != NULL)
         CUBLAS_RELEASE(b, cublasLtDestroy, b->gemm->handle);
@@ -114,19 +133,34 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     b->gemm = NULL;
 }
 
-struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t cols, bool biased,
-                                   struct error *err) {
-    for (struct gemm_shape *shape = b->gemm->shapes; shape != NULL; shape = shape->next)
-        if (shape->rows == rows && shape->cols == cols && shape->biased == biased)
-            return shape;
-    struct gemm_shape *shape = calloc(1, sizeof(*shape));
+static bool is_of_shape(const struct gemm_part *part, const struct gemm_shape *shape) {
+    const struct matrix *weight = part->args->weight;
+    return shape->rows == part->num_rows && shape->cols == weight->cols &&
+           shape->out_stride == weight->rows && shape->biased == (weight->bias != NULL) &&
+           shape->form == (part->segment != NULL ? part->segment->form : -1);
+}
+
+/* Finds or creates the part's, which lives as long as the backend. NULL with a failure. */
+static struct gemm_shape *shape_of(struct cuda_backend *b, const struct gemm_part *part) {
+    const struct matrix *weight = part->args->weight;
+    struct gemm_shape *shape = b->gemm->shapes;
+    while (shape != NULL && !is_of_shape(part, shape))
+        shape = shape->next;
+    if (shape != NULL)
+        return shape;
+    shape = calloc(1, sizeof(*shape));
     if (shape == NULL) {
-        error_set(err, ERROR_MEMORY, "out of memory for the algorithms of a matrix of %d x %d",
-                  rows, cols);
+        error_set(&b->failure, ERROR_MEMORY,
+                  "out of memory for the algorithms of a matrix of %d x %d", part->num_rows,
+                  weight->cols);
         return NULL;
     }
-    *shape =
-        (struct gemm_shape){.next = b->gemm->shapes, .rows = rows, .cols = cols, .biased = biased};
+    *shape = (struct gemm_shape){.next = b->gemm->shapes,
+                                 .rows = part->num_rows,
+                                 .cols = weight->cols,
+                                 .out_stride = weight->rows,
+                                 .form = part->segment != NULL ? part->segment->form : -1,
+                                 .biased = weight->bias != NULL};
     b->gemm->shapes = shape;
     return shape;
 }
@@ -145,20 +179,23 @@ static int bucket_of(int32_t num_rows, int32_t *out_size) {
 }
 
 static struct cuda_product_form form_of(const struct cuda_backend *b,
-                                        const struct linear_args *args) {
-    const struct matrix *matrix = args->weight;
-    cudaDataType_t type = cuda_is_bf16(b) ? CUDA_R_16BF : CUDA_R_16F;
+                                        const struct gemm_part *part) {
+    const struct linear_args *args = part->args;
+    const struct matrix *weight = args->weight;
+    const cudaDataType_t type = cuda_is_bf16(b) ? CUDA_R_16BF : CUDA_R_16F;
+    void *bias = args->float_out ? (void *)weight->float_bias : weight->bias;
     return (struct cuda_product_form){.type = type,
                                       .out_type = args->float_out ? CUDA_R_32F : type,
-                                      .rows = matrix->rows,
-                                      .cols = matrix->cols,
-                                      .bias = args->float_out ? matrix->float_bias : matrix->bias};
+                                      .rows = part->num_rows,
+                                      .cols = weight->cols,
+                                      .out_stride = weight->rows,
+                                      .bias = bias != NULL ? gemm_part_out(part, bias) : NULL};
 }
 
 /* Of cuBLASLt, for one number of rows; 0 also after a failure. */
-static int find_candidates(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
+static int find_candidates(struct cuda_backend *b, const struct gemm_part *part, int32_t num_rows,
                            cublasLtMatmulAlgo_t out[NUM_CANDIDATES]) {
-    const struct cuda_product_form form = form_of(b, args);
+    const struct cuda_product_form form = form_of(b, part);
     struct cuda_product product;
     int num_candidates = 0;
     if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, num_rows) ||
@@ -168,26 +205,41 @@ static int find_candidates(struct cuda_backend *b, const struct linear_args *arg
     return num_candidates;
 }
 
+/* Where packed weights are widened; NULL: they are plain. */
+static void *widened_of(const struct cuda_backend *b, const struct gemm_part *part) {
+    return part->segment != NULL ? b->gemm->widened.data : NULL;
+}
+
 static struct cuda_product_arrays arrays_of(const struct cuda_backend *b,
-                                            const struct linear_args *args) {
-    return (struct cuda_product_arrays){.weights = args->weight->values,
+                                            const struct gemm_part *part) {
+    const struct linear_args *args = part->args;
+    void *out = gemm_part_out(part, args->out), *widened = widened_of(b, part);
+    return (struct cuda_product_arrays){.weights = widened != NULL ? widened : args->weight->values,
                                         .x = args->x,
-                                        .addend = args->accumulate ? args->out : NULL,
-                                        .out = args->out,
+                                        .addend = args->accumulate ? out : NULL,
+                                        .out = out,
                                         .scale = args->scale,
                                         .workspace = b->gemm->workspace.data,
                                         .workspace_bytes = b->gemm->workspace.bytes};
 }
 
+/* The place of our own among the candidates; -1: it is none. */
+static int place_of_ours(const struct gemm_part *part, int32_t num_rows, int num_candidates) {
+    const int32_t first = part->segment != NULL ? WIDENED_ROWS : PACKED_NARROW_ROWS;
+    if (part->segment == NULL && num_rows > OUR_ROWS)
+        return -1;
+    return num_rows <= first || num_candidates == 0 ? 0 : 1;
+}
+
 /* The fastest is expected to be first. Returns their number. */
-static int list_algorithms(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
+static int list_algorithms(struct cuda_backend *b, const struct gemm_part *part, int32_t num_rows,
                            struct cuda_algorithm out[NUM_CANDIDATES + 1]) {
     cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
-    const int num_candidates = find_candidates(b, args, num_rows, candidates);
-    const int ours = num_rows <= PACKED_NARROW_ROWS || num_candidates == 0 ? 0 : 1;
+    const int num_candidates = find_candidates(b, part, num_rows, candidates);
+    const int ours = place_of_ours(part, num_rows, num_candidates);
     int num = 0;
     for (int i = 0; i <= num_candidates; i++) {
-        if (i == ours && num_rows <= OUR_ROWS && CUDA_OK(b))
+        if (i == ours && CUDA_OK(b))
             out[num++] = (struct cuda_algorithm){.is_ours = true};
         if (i < num_candidates)
             out[num++] = (struct cuda_algorithm){.of_cublaslt = candidates[i]};
@@ -196,35 +248,40 @@ static int list_algorithms(struct cuda_backend *b, const struct linear_args *arg
 }
 
 /* num_rows: the largest of the bucket. */
-static void choose(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
+static void choose(struct cuda_backend *b, const struct gemm_part *part, int32_t num_rows,
                    struct choice *choice) {
     struct cuda_algorithm algorithms[NUM_CANDIDATES + 1];
-    const int num_algorithms = list_algorithms(b, args, num_rows, algorithms);
+    const int num_algorithms = list_algorithms(b, part, num_rows, algorithms);
     if (num_algorithms > 0) {
-        const struct cuda_tuned_product tuned = {.args = args,
+        const struct cuda_tuned_product tuned = {.part = part,
                                                  .handle = b->gemm->handle,
-                                                 .form = form_of(b, args),
-                                                 .num_rows = args->num_rows,
-                                                 .arrays = arrays_of(b, args)};
+                                                 .form = form_of(b, part),
+                                                 .num_rows = part->args->num_rows,
+                                                 .arrays = arrays_of(b, part),
+                                                 .widened = widened_of(b, part)};
         choice->made = true;
         choice->algorithm = algorithms[cuda_tuning_fastest(b, &tuned, algorithms, num_algorithms)];
     } else if (CUDA_OK(b)) {
         error_set(&b->failure, ERROR_DEVICE,
                   "cuBLASLt has no algorithm for the product of %d rows with weights of %d x %d",
-                  num_rows, args->weight->rows, args->weight->cols);
+                  num_rows, part->num_rows, part->args->weight->cols);
     }
 }
 
 /* --- Products --- */
 
 /* NULL after a failure. */
-static struct choice *choice_for(struct cuda_backend *b, const struct linear_args *args) {
+static struct choice *choice_for(struct cuda_backend *b, const struct gemm_part *part) {
+    const struct linear_args *args = part->args;
+    struct gemm_shape *shape = shape_of(b, part);
+    if (shape == NULL)
+        return NULL;
     int32_t size = 0;
     int bucket = bucket_of(args->num_rows, &size);
     int kind = (args->accumulate ? 1 : 0) + (args->float_out ? 2 : 0);
-    struct choice *choice = &args->weight->shape->choices[kind][bucket];
+    struct choice *choice = &shape->choices[kind][bucket];
     if (!choice->made)
-        choose(b, args, size, choice);
+        choose(b, part, size, choice);
     return choice->made ? choice : NULL;
 }
 
@@ -256,68 +313,95 @@ static struct exception *add_exception(struct cuda_backend *b, struct choice *ch
 }
 
 static cublasStatus_t multiply(struct cuda_backend *b, struct cuda_product *product,
-                               const struct linear_args *args,
+                               const struct gemm_part *part,
                                const cublasLtMatmulAlgo_t *algorithm) {
-    const struct cuda_product_arrays arrays = arrays_of(b, args);
+    const struct cuda_product_arrays arrays = arrays_of(b, part);
     return cuda_product_multiply(b->gemm->handle, product, algorithm, &arrays, b->stream);
 }
 
 /* Multiplies with the first algorithm that is taken for this number of rows, and remembers it. */
 static cublasStatus_t multiply_otherwise(struct cuda_backend *b, struct cuda_product *product,
-                                         const struct linear_args *args, struct choice *choice,
+                                         const struct gemm_part *part, struct choice *choice,
                                          struct exception *exception) {
     cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
-    int num_candidates = find_candidates(b, args, args->num_rows, candidates);
+    int num_candidates = find_candidates(b, part, part->args->num_rows, candidates);
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < num_candidates && cuda_product_is_refusal(status); i++) {
-        status = multiply(b, product, args, &candidates[i]);
+        status = multiply(b, product, part, &candidates[i]);
         if (status != CUBLAS_STATUS_SUCCESS)
             continue;
         if (exception == NULL)
-            exception = add_exception(b, choice, args->num_rows);
+            exception = add_exception(b, choice, part->args->num_rows);
         if (exception != NULL)
             exception->algorithm = candidates[i];
     }
     return status;
 }
 
-static void fail_refused(struct cuda_backend *b, const struct linear_args *args,
+static void fail_refused(struct cuda_backend *b, const struct gemm_part *part,
                          cublasStatus_t status) {
     error_set(&b->failure, ERROR_DEVICE,
               "every algorithm of cuBLASLt for weights of %d x %d cannot multiply %d rows: %s "
               "(cublasLtMatmul)",
-              args->weight->rows, args->weight->cols, args->num_rows,
+              part->num_rows, part->args->weight->cols, part->args->num_rows,
               cublasLtGetStatusName(status));
 }
 
-static void multiply_chosen(struct cuda_backend *b, const struct linear_args *args,
+static void multiply_chosen(struct cuda_backend *b, const struct gemm_part *part,
                             struct choice *choice) {
-    const struct cuda_product_form form = form_of(b, args);
+    const struct cuda_product_form form = form_of(b, part);
     struct cuda_product product;
-    if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, args->num_rows))
+    if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, part->args->num_rows))
         return;
-    struct exception *exception = find_exception(choice, args->num_rows);
-    cublasStatus_t status = multiply(
-        b, &product, args,
-        exception != NULL ? &exception->algorithm : &choice->algorithm.of_cublaslt);
+    if (part->segment != NULL)
+        cuda_packed_widen(b, part, b->gemm->widened.data);
+    struct exception *exception = find_exception(choice, part->args->num_rows);
+    cublasStatus_t status =
+        multiply(b, &product, part,
+                 exception != NULL ? &exception->algorithm : &choice->algorithm.of_cublaslt);
     if (cuda_product_is_refusal(status))
-        status = multiply_otherwise(b, &product, args, choice, exception);
+        status = multiply_otherwise(b, &product, part, choice, exception);
     if (cuda_product_is_refusal(status) && CUDA_OK(b))
-        fail_refused(b, args, status);
+        fail_refused(b, part, status);
     cublas_check_keep(b, status, "cublasLtMatmul", __FILE__, __LINE__);
+}
+
+static void multiply_part(struct cuda_backend *b, const struct gemm_part *part, bool ours) {
+    struct choice *choice = ours ? NULL : choice_for(b, part);
+    if (ours || (choice != NULL && choice->algorithm.is_ours))
+        cuda_multiply_ours(b, part, gemm_part_out(part, part->args->out));
+    else if (choice != NULL)
+        multiply_chosen(b, part, choice);
+}
+
+/* Rows of packed weights that are widened at once. */
+static int32_t widened_rows(const struct cuda_backend *b, const struct matrix *weight) {
+    const size_t row_bytes = sizeof(uint16_t) * (size_t)weight->cols;
+    const int32_t rows = (int32_t)(b->gemm->widened.bytes / row_bytes);
+    return rows - rows % CUDA_MATRIX_COLS_STEP;
+}
+
+static void multiply_packed(struct cuda_backend *b, const struct linear_args *args,
+                            const struct matrix_segment *segment) {
+    const int32_t most = widened_rows(b, args->weight);
+    const bool ours = b->config.batch_invariant || args->num_rows <= OUR_ROWS || most == 0 ||
+                      segment->first_row % CUDA_MATRIX_COLS_STEP != 0;
+    struct gemm_part part = {.args = args, .segment = segment};
+    for (int32_t row = 0; row < segment->num_rows; row += part.num_rows) {
+        part.first_row = segment->first_row + row;
+        part.num_rows = ours ? segment->num_rows : min_int32(segment->num_rows - row, most);
+        multiply_part(b, &part, ours);
+    }
 }
 
 void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
-    if (args->weight->values == NULL) {
-        cuda_packed_linear(b, args);
-        return;
-    }
+    const struct matrix *weight = args->weight;
     if (args->num_rows == 0)
         return;
-    struct choice *choice = b->config.batch_invariant ? NULL : choice_for(b, args);
-    if (b->config.batch_invariant || (choice != NULL && choice->algorithm.is_ours))
-        cuda_plain_linear(b, args, args->out);
-    else if (choice != NULL)
-        multiply_chosen(b, args, choice);
+    if (weight->values != NULL)
+        multiply_part(b, &(struct gemm_part){.args = args, .num_rows = weight->rows},
+                      b->config.batch_invariant);
+    for (int i = 0; weight->values == NULL && i < weight->num_segments; i++)
+        multiply_packed(b, args, &weight->segments[i]);
 }

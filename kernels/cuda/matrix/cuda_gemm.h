@@ -1,14 +1,9 @@
-/* Private to cuda_matrix.c, cuda_gemm.c and cuda_packed_weights.c: a matrix on the device, what is
- * known about products with matrices of its shape, and what is done with packed ones. */
+/* Private to this folder: a matrix on the device, and what is done with some rows of it. */
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
 
 #include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/cuda/state/cuda_state.h"
-
-/* The algorithms chosen for products with weights [rows, cols], filled in as they are first needed.
- * All matrices of a shape share one. */
-struct gemm_shape;
 
 /* Neighbouring parts of one type. */
 struct matrix_segment {
@@ -25,9 +20,8 @@ struct matrix {
     void *values; /* [rows][cols] of activation_dtype; NULL: the segments are packed */
     /* [rows] of each type a product can have, NULL without a bias: cuBLASLt wants the bias in the
      * type of the product. */
-    void *bias; /* activation_dtype; NULL of packed ones too */
+    void *bias; /* activation_dtype */
     float *float_bias;
-    struct gemm_shape *shape; /* NULL: packed */
     int num_segments;
     struct matrix_segment segments[];
 };
@@ -36,9 +30,18 @@ struct matrix {
  * copies of the other ops can read them. */
 #define CUDA_MATRIX_COLS_STEP 8
 
-/* Finds or creates the shape, which lives as long as the backend. NULL with ERROR_MEMORY. */
-struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t cols, bool biased,
-                                   struct error *err);
+/* Rows of the weights that are multiplied by one algorithm. */
+struct gemm_part {
+    const struct linear_args *args;
+    const struct matrix_segment *segment; /* that has them; NULL: the matrix has values */
+    int32_t first_row, num_rows;
+};
+
+/* Returns where the result of the part begins if that of the product begins at `out`. */
+static inline void *gemm_part_out(const struct gemm_part *part, void *out) {
+    return (char *)out +
+           (size_t)part->first_row * (part->args->float_out ? sizeof(float) : sizeof(uint16_t));
+}
 
 /* Memory of the backend for products of our own, of which one is enqueued at a time. */
 struct packed_splits cuda_gemm_splits(const struct cuda_backend *b);
@@ -48,11 +51,11 @@ struct packed_splits cuda_gemm_splits(const struct cuda_backend *b);
  * segment. Fails when the device does. */
 int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
                      int32_t first_row, int32_t num_rows, const void *data, struct error *err);
-/* Without values. */
-void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args);
-/* With values, of any number of rows. Writes to `out` what the product would leave in args->out,
- * which may be the same. */
-void cuda_plain_linear(struct cuda_backend *b, const struct linear_args *args, void *out);
+/* The product of our own, for any number of rows. Writes to `out` what the product would leave in
+ * gemm_part_out(part, args->out), which may be the same. */
+void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out);
+/* Writes the part's weights to `out` as rows of activation_dtype, rounded to it. */
+void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out);
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args);
 
 #endif

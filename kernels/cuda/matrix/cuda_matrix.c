@@ -91,7 +91,7 @@ static bool plan_sizes(const struct matrix *matrix, bool packed, bool biased,
         return false;
     if (packed)
         sizes.values = packed_bytes(matrix);
-    if (biased && ((!packed && !checked_align(sizeof(uint16_t) * rows, &sizes.bias)) ||
+    if (biased && (!checked_align(sizeof(uint16_t) * rows, &sizes.bias) ||
                    !checked_align(sizeof(float) * rows, &sizes.float_bias)))
         return false;
     *out = sizes;
@@ -217,9 +217,7 @@ static int fill_part(struct cuda_backend *b, struct matrix *matrix, const struct
     if (part->bias == NULL)
         return 0; /* of a biased matrix: buffer_alloc has zeroed it */
     cuda_staging_upload(b, matrix->float_bias + first, part->bias, rows * sizeof(float));
-    return matrix->bias == NULL
-               ? 0
-               : convert(b, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
+    return convert(b, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
 }
 
 static int fill(struct cuda_backend *b, struct matrix *matrix, const struct matrix_part *parts,
@@ -253,16 +251,15 @@ static int allocate(struct cuda_backend *b, struct matrix *matrix, bool packed, 
                          dtype_name(packed ? matrix->segments[0].dtype : b->base.activation_dtype),
                          reason.message);
     char *memory = matrix->memory.data;
-    if (biased)
+    if (biased) {
+        matrix->bias = memory + sizes.values;
         matrix->float_bias = (float *)(memory + sizes.values + sizes.bias);
-    if (packed) {
-        place_segments(matrix);
-        return 0;
     }
-    matrix->values = memory;
-    matrix->bias = biased ? memory + sizes.values : NULL;
-    matrix->shape = cuda_gemm_shape(b, matrix->rows, matrix->cols, biased, err);
-    return matrix->shape != NULL ? 0 : -1;
+    if (packed)
+        place_segments(matrix);
+    else
+        matrix->values = memory;
+    return 0;
 }
 
 static struct matrix *create_planned(const struct matrix_part *parts, int num_parts, int32_t cols,

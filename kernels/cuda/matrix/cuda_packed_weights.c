@@ -1,5 +1,5 @@
-/* Quantised weights that stay packed on the device (packed_layout.h): filling them, and the ops
- * that read them; and the products of our own with plain ones. */
+/* Quantised weights that stay packed on the device (packed_layout.h): filling and reading them; and
+ * the products of our own, with plain ones too. */
 #include "kernels/cuda/matrix/cuda_gemm.h"
 
 #include "config/base/numbers.h"
@@ -73,44 +73,58 @@ static cudaError_t launch_product(cudaStream_t stream, int form,
     return launch_packed_checkpoint(stream, form, launch);
 }
 
-/* Of rows first_row on of the weights. */
-static struct packed_product_launch launch_of(const struct cuda_backend *b,
-                                              const struct linear_args *args,
-                                              const struct packed_planes *planes, int32_t first_row,
-                                              int32_t num_rows, void *out) {
+/* Where the part's weights are. */
+static struct packed_planes planes_of(const struct gemm_part *part) {
+    const struct matrix *weight = part->args->weight;
+    struct packed_planes planes = {{NULL}};
+    if (part->segment == NULL) {
+        planes.at[PACKED_LOW] = (uint8_t *)weight->values +
+                                (size_t)part->first_row * (size_t)weight->cols * sizeof(uint16_t);
+        return planes;
+    }
+    const size_t row = (size_t)(part->first_row - part->segment->first_row);
+    const struct packed_form *form = &packed_forms[part->segment->form];
+    for (int plane = 0; plane < PACKED_NUM_PLANES; plane++)
+        if (part->segment->planes.at[plane] != NULL)
+            planes.at[plane] = part->segment->planes.at[plane] +
+                               row * packed_row_bytes(form, plane, weight->cols);
+    return planes;
+}
+
+void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out) {
+    const struct linear_args *args = part->args;
     const struct matrix *weight = args->weight;
-    const size_t offset = (size_t)first_row * (args->float_out ? sizeof(float) : sizeof(uint16_t));
-    return (struct packed_product_launch){
-        .planes = *planes,
+    const struct packed_product_launch launch = {
+        .planes = planes_of(part),
         .x = args->x,
-        .bias = weight->float_bias != NULL ? weight->float_bias + first_row : NULL,
-        .addend = args->accumulate ? (char *)args->out + offset : NULL,
-        .out = (char *)out + offset,
+        .bias = weight->float_bias != NULL ? weight->float_bias + part->first_row : NULL,
+        .addend = args->accumulate ? gemm_part_out(part, args->out) : NULL,
+        .out = out,
         .splits = cuda_gemm_splits(b),
         .num_rows = args->num_rows,
-        .rows = num_rows,
+        .rows = part->num_rows,
         .cols = weight->cols,
         .out_stride = weight->rows,
         .scale = args->scale,
         .float_out = args->float_out,
         .bf16 = cuda_is_bf16(b),
     };
+    CUDA_TRY(b, part->segment != NULL ? launch_product(b->stream, part->segment->form, &launch)
+                                      : launch_plain_product(b->stream, &launch));
 }
 
-void cuda_packed_linear(struct cuda_backend *b, const struct linear_args *args) {
-    for (int i = 0; i < args->weight->num_segments && args->num_rows > 0; i++) {
-        const struct matrix_segment *segment = &args->weight->segments[i];
-        const struct packed_product_launch launch = launch_of(
-            b, args, &segment->planes, segment->first_row, segment->num_rows, args->out);
-        CUDA_TRY(b, launch_product(b->stream, segment->form, &launch));
-    }
-}
-
-void cuda_plain_linear(struct cuda_backend *b, const struct linear_args *args, void *out) {
-    const struct packed_planes planes = {.at = {[PACKED_LOW] = args->weight->values}};
-    const struct packed_product_launch launch =
-        launch_of(b, args, &planes, 0, args->weight->rows, out);
-    CUDA_TRY(b, launch_plain_product(b->stream, &launch));
+void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out) {
+    const struct packed_embed_launch launch = {
+        .planes = planes_of(part),
+        .out = out,
+        .table_rows = part->num_rows,
+        .num_rows = part->num_rows,
+        .num_tokens = part->num_rows,
+        .width = part->args->weight->cols,
+        .scale = 1,
+        .bf16 = cuda_is_bf16(b),
+    };
+    CUDA_TRY(b, launch_packed_embed(b->stream, part->segment->form, &launch));
 }
 
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args) {

@@ -34,7 +34,7 @@ cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_pro
     TRY(init_operation(&out->operation, form->bias));
     TRY(cublasLtMatrixLayoutInit(&out->weights, form->type, k, n, (int64_t)k));
     TRY(cublasLtMatrixLayoutInit(&out->x, form->type, k, m, (int64_t)k));
-    return cublasLtMatrixLayoutInit(&out->out, form->out_type, n, m, (int64_t)n);
+    return cublasLtMatrixLayoutInit(&out->out, form->out_type, n, m, (int64_t)form->out_stride);
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,

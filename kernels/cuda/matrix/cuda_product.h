@@ -6,7 +6,7 @@
  * cuBLASLt's matrices are column major, so it sees a row-major matrix as its transpose, and the
  * call is
  *
- *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
+ *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, out_stride
  *
  * in float, with a scale as alpha, a residual as C with beta = 1 and a bias in the epilogue.
  *
@@ -25,6 +25,7 @@ struct cuda_product_form {
     cudaDataType_t type;     /* of x and W: CUDA_R_16BF or CUDA_R_16F */
     cudaDataType_t out_type; /* that one or CUDA_R_32F */
     int32_t rows, cols;      /* N and K */
+    int32_t out_stride;      /* elements of a row of the result, at least N */
     const void *bias;        /* [N] of out_type on the device, aligned as cudaMalloc; NULL: none */
 };
 

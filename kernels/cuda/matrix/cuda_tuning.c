@@ -15,7 +15,6 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/matrix/cublas_check.h"
-#include "kernels/cuda/matrix/cuda_gemm.h"
 #include "kernels/cuda/step/cuda_streams.h"
 
 #include <math.h>
@@ -52,7 +51,7 @@ struct trial {
     const struct cuda_tuned_product *tuned;
     struct cuda_product product;
     struct cuda_product_arrays arrays;
-    size_t row_bytes; /* of the result */
+    size_t row_bytes, pitch; /* of the result; from row to row */
     int32_t num_seen;
     struct timed_algorithm timed[CUDA_TUNING_MAX_ALGORITHMS];
     int count;
@@ -134,9 +133,11 @@ const struct tuning_ops cuda_tuning_ops = {.begin = tuning_begin, .end = tuning_
 /* False when the algorithm is refused, and after a failure. */
 static bool run(struct cuda_backend *b, struct trial *t, const struct cuda_algorithm *algorithm) {
     if (algorithm->is_ours) {
-        cuda_plain_linear(b, t->tuned->args, t->arrays.out);
+        cuda_multiply_ours(b, t->tuned->part, t->arrays.out);
         return CUDA_OK(b);
     }
+    if (t->tuned->widened != NULL)
+        cuda_packed_widen(b, t->tuned->part, t->tuned->widened);
     cublasStatus_t status =
         CUDA_OK(b) ? cuda_product_multiply(t->tuned->handle, &t->product, &algorithm->of_cublaslt,
                                            &t->arrays, b->stream)
@@ -156,9 +157,11 @@ static char *result_of(const struct cuda_backend *b, const struct trial *t, int 
 
 static void bring_rows(struct cuda_backend *b, const struct trial *t, int32_t first_row,
                        int32_t num_rows, char *out) {
-    const char *from = (const char *)t->arrays.out + (size_t)first_row * t->row_bytes;
-    CUDA_TRY(b, cudaMemcpyAsync(out, from, (size_t)num_rows * t->row_bytes, cudaMemcpyDeviceToHost,
-                                b->stream));
+    const char *from = (const char *)t->arrays.out + (size_t)first_row * t->pitch;
+    for (int32_t row = 0; row < num_rows; row++)
+        CUDA_TRY(b, cudaMemcpyAsync(out + (size_t)row * t->row_bytes,
+                                    from + (size_t)row * t->pitch, t->row_bytes,
+                                    cudaMemcpyDeviceToHost, b->stream));
 }
 
 /* Brings the first rows of each result and the last, where tiles may be cut. False after a
@@ -306,7 +309,7 @@ static bool reserve(struct cuda_backend *b, const struct trial *t) {
     struct cuda_tuning *tuning = b->tuning;
     struct error none;
     size_t seen_bytes = (size_t)t->count * (size_t)t->num_seen * t->row_bytes;
-    size_t result_bytes = (size_t)t->tuned->num_rows * t->row_bytes;
+    size_t result_bytes = (size_t)t->tuned->num_rows * t->pitch;
     size_t least = 2 * tuning->cache_bytes, bytes = result_bytes > least ? result_bytes : least;
     if (tuning->results.bytes < seen_bytes) {
         cuda_host_free(&b->base, &tuning->results);
@@ -322,10 +325,12 @@ static bool reserve(struct cuda_backend *b, const struct trial *t) {
 
 static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *tuned,
                        const struct cuda_algorithm algorithms[], int count, struct trial *out) {
-    size_t width = (size_t)tuned->form.rows;
+    size_t width = (size_t)tuned->form.rows, stride = (size_t)tuned->form.out_stride;
+    size_t item_bytes = tuned->form.out_type == CUDA_R_32F ? 4 : 2;
     *out = (struct trial){.tuned = tuned,
                           .arrays = tuned->arrays,
-                          .row_bytes = width * (tuned->form.out_type == CUDA_R_32F ? 4 : 2),
+                          .row_bytes = width * item_bytes,
+                          .pitch = stride * item_bytes,
                           .num_seen = min_int32(tuned->num_rows, NUM_SEEN),
                           .count = min_int32(count, CUDA_TUNING_MAX_ALGORITHMS)};
     for (int i = 0; i < out->count; i++)

@@ -9,23 +9,24 @@
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_TUNING_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_TUNING_H
 
-#include "kernels/cuda/state/cuda_state.h"
+#include "kernels/cuda/matrix/cuda_gemm.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 
 /* Number of the first algorithms of a product that are tried. */
 #define CUDA_TUNING_MAX_ALGORITHMS 8
 
 struct cuda_algorithm {
-    bool is_ours; /* cuda_plain_linear */
+    bool is_ours; /* cuda_multiply_ours */
     cublasLtMatmulAlgo_t of_cublaslt;
 };
 
 struct cuda_tuned_product {
-    const struct linear_args *args;
+    const struct gemm_part *part;
     cublasLtHandle_t handle;
     struct cuda_product_form form;
     int32_t num_rows;
     struct cuda_product_arrays arrays; /* out is not written */
+    void *widened;                     /* where packed weights are to be; NULL: they are plain */
 };
 
 /* Returns the index of the fastest algorithm, waiting for the device; 0 if it is not measured

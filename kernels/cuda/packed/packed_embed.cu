@@ -1,4 +1,4 @@
-/* Rows of an embedding that is held packed. */
+/* Rows of packed weights as rows of T: those of an embedding, or all of a matrix that is widened. */
 #include "kernels/cuda/packed/packed_codes.cuh"
 #include "kernels/cuda/packed/packed_launch.h"
 
@@ -22,7 +22,9 @@ template <int F, class T> __global__ void packed_embed_kernel(const packed_embed
     const int chunk = (int)(blockIdx.y * block_chunks + threadIdx.x / chunk_threads);
     const int j = (int)threadIdx.x % chunk_threads / 4, t = (int)threadIdx.x % 4;
     const int32_t sampled = a.token_rows != nullptr ? a.token_rows[blockIdx.x] : -1;
-    const int32_t token = sampled >= 0 ? a.sampled_tokens[sampled] : a.token_ids[blockIdx.x];
+    const int32_t token = sampled >= 0             ? a.sampled_tokens[sampled]
+                          : a.token_ids != nullptr ? a.token_ids[blockIdx.x]
+                                                   : (int32_t)blockIdx.x;
     const int32_t table_row = token - a.first_row, row = table_row - a.segment_row;
     const bool is_in_table = table_row >= 0 && table_row < a.table_rows;
     T *out = static_cast<T *>(a.out) + (int64_t)blockIdx.x * a.width + chunk * PACKED_CHUNK;
@@ -36,18 +38,23 @@ template <int F, class T> __global__ void packed_embed_kernel(const packed_embed
         if (group != j)
             continue;
         uint32_t codes[4];
+        float values[8];
         unpack_group<F, T>(codes, words, group);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            float value =
+            values[e] =
                 __fmul_rn(scale_at<F>(words, group, e / 4), element_of<T>(codes[e / 2], e % 2));
             if constexpr (form_of<F>::has_min)
-                value = __fadd_rn(value, min_at<F>(words, group, e / 4));
+                values[e] = __fadd_rn(values[e], min_at<F>(words, group, e / 4));
             if constexpr (form_of<F>::codes == PACKED_E2M1)
-                value = __fadd_rn(value, 0.0f); /* files have no negative zero */
-            out[column_at<F>(group, t, e / 4) + e % 4] =
-                from_float<T>(is_in_table ? value * a.scale : 0.0f);
+                values[e] = __fadd_rn(values[e], 0.0f); /* files have no negative zero */
+            values[e] = is_in_table ? values[e] * a.scale : 0.0f;
         }
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<uint2 *>(out + column_at<F>(group, t, half)) =
+                make_uint2(pack2<T>(values[4 * half], values[4 * half + 1]),
+                           pack2<T>(values[4 * half + 2], values[4 * half + 3]));
     }
 }
 

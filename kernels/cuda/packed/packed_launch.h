@@ -59,7 +59,7 @@ cudaError_t launch_plain_product(cudaStream_t stream, const struct packed_produc
  * without a row in the table, cleared. */
 struct packed_embed_launch {
     struct packed_planes planes;
-    const int32_t *token_ids;  /* [num_tokens] */
+    const int32_t *token_ids;  /* [num_tokens]; NULL: the table's rows in order */
     const int32_t *token_rows; /* [num_tokens] or NULL */
     const int32_t *sampled_tokens;
     void *out;         /* [num_tokens, width] */
