@@ -183,10 +183,28 @@ void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gat
                                               .activation = pass->config->activation});
 }
 
+/* Returns where act(gate) * up is: `narrow`, or `wide` if the product has done it. */
+static const struct buffer *apply_gate_up(const struct forward_pass *pass,
+                                          const struct projection *projection,
+                                          const struct buffer *x, int32_t width) {
+    struct backend *b = pass->backend;
+    const struct linear_args args = {.x = x->data,
+                                     .weight = projection->matrix,
+                                     .out = pass->wide.data,
+                                     .num_rows = pass->num_tokens,
+                                     .scale = 1.0F};
+    if (!pass->has_adapters && b->ops->linear_gated != NULL &&
+        b->ops->linear_gated(b, &args, pass->config->activation))
+        return &pass->wide;
+    forward_pass_apply(pass, projection, x, &pass->wide);
+    forward_pass_gate(pass, &pass->wide, &pass->narrow, pass->num_tokens, width);
+    return &pass->narrow;
+}
+
 void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
     const struct layer_weights *w = &pass->weights->layers[layer];
-    forward_pass_apply(pass, &w->gate_up, x, &pass->wide);
-    forward_pass_gate(pass, &pass->wide, &pass->narrow, pass->num_tokens,
-                      pass->shard->intermediate_size);
-    forward_pass_add_to_hidden(pass, &w->down, &pass->narrow, &w->ffn_post_norm, &pass->wide);
+    const struct buffer *gated =
+        apply_gate_up(pass, &w->gate_up, x, pass->shard->intermediate_size);
+    forward_pass_add_to_hidden(pass, &w->down, gated, &w->ffn_post_norm,
+                               gated == &pass->wide ? &pass->narrow : &pass->wide);
 }

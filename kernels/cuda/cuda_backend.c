@@ -76,6 +76,7 @@ static const struct backend_ops cuda_backend_ops = {
     .embed = cuda_embed,
     .norm = cuda_norm,
     .linear = cuda_linear,
+    .linear_gated = cuda_linear_gated,
     .rope_store_kv = cuda_rope_store_kv,
     .store_latent = cuda_store_latent,
     .paged_attention = cuda_paged_attention,

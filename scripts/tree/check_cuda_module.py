@@ -45,7 +45,7 @@ TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("
                      ("1", "64"): 175, ("2", "64"): 175, ("3", "64"): 440}
 # Products by the number of the weights' form (packed_layout.h; n1: plain ones), for up to 8 rows of x, 32 and 64:
 # instructions of a warp for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
-PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(n?\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)ELb[01]E)?")
+PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(n?\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)E)?Lb[01]E")
 PACKED_INSTRUCTIONS = {  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128, plain
     "narrow": {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235, "n1": 100},
     "4": {"0": 390, "4": 430, "9": 590, "11": 610, "15": 390, "n1": 215},

@@ -317,6 +317,62 @@ static void test_many_rows_of_weights(void **state) {
     }
 }
 
+/* Bit for bit what linear and act_mul leave. */
+static void check_gated(struct backend *b, const struct weights *w, const float *x,
+                        int32_t num_rows, enum activation activation) {
+    const int32_t width = w->rows / 2;
+    const size_t n = (size_t)num_rows * (size_t)width;
+    struct matrix *matrix = weights_create(&fixture, b, w);
+    void *device_x = kernel_fixture_put(b, fixture.dtype, x, (size_t)num_rows * (size_t)w->cols);
+    void *both = kernel_fixture_put(b, fixture.dtype, NULL, 2 * n);
+    void *out = kernel_fixture_put(b, fixture.dtype, NULL, n);
+    const struct linear_args apart = {
+        .x = device_x, .weight = matrix, .out = both, .num_rows = num_rows, .scale = 1};
+    struct linear_args fused = apart;
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    b->ops->linear(b, &apart);
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = both,
+                                              .out = out,
+                                              .num_rows = num_rows,
+                                              .width = width,
+                                              .activation = activation});
+    kernel_fixture_synchronize(b);
+    kernel_fixture_get(b, fixture.dtype, out, expected, n);
+    fused.out = out;
+    const bool is_done = b->ops->linear_gated(b, &fused, activation);
+    assert_int_equal(is_done, num_rows <= 8 && (w->num_parts == 1 || w->parts[0].dtype ==
+                                                                         w->parts[1].dtype));
+    kernel_fixture_synchronize(b);
+    kernel_fixture_get(b, fixture.dtype, out, actual, n);
+    assert_memory_equal(actual, expected, n * sizeof(float));
+    kernel_fixture_guarded_free(actual);
+    kernel_fixture_guarded_free(expected);
+    kernel_fixture_free(b, out);
+    kernel_fixture_free(b, both);
+    kernel_fixture_free(b, device_x);
+    b->ops->matrix_destroy(b, matrix);
+}
+
+static void test_gated(void **state) {
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_I4_32};
+    struct backend *b = fixture.backends[0];
+    uint64_t seed = 29;
+    if (b->ops->linear_gated == NULL)
+        skip();
+    for (int i = 0; i < 4 * 10; i++) {
+        const enum dtype type = types[i % 4];
+        const int32_t num_rows = i % 10 + 1, width = 7 + 6 * (i % 5);
+        struct weights w = {.cols = 256};
+        weights_add_part(&fixture, &w, type, width, i % 3 == 0, &seed);
+        weights_add_part(&fixture, &w, i % 7 == 6 ? DTYPE_Q6_K : type, width, i % 3 == 0, &seed);
+        float *x = kernel_fixture_rounded_floats(&fixture, &seed, (size_t)num_rows * 256);
+        if (i % 7 != 6 || type != DTYPE_BF16) /* widened together otherwise */
+            check_gated(b, &w, x, num_rows, (enum activation)(i % 3));
+        free(x);
+        weights_finish(&w);
+    }
+}
+
 /* Products of one matrix one after the other, so that what is kept of one is used by the next. */
 static void test_one_matrix_many_times(void **state) {
     uint64_t seed = 11;
@@ -543,6 +599,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_large_matrices),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_many_rows_of_weights),
+        cmocka_unit_test(test_gated),
         cmocka_unit_test(test_one_matrix_many_times),
         cmocka_unit_test(test_extreme_codes),
         cmocka_unit_test(test_extreme_factors),

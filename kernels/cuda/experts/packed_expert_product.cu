@@ -32,13 +32,17 @@ __global__ void __launch_bounds__(num_threads, narrow_blocks(M *N))
         rows_of_x[n] = static_cast<const T *>(a.x) +
                        (int64_t)(choice_at(a, choice) / a.row_choices) * a.x_stride;
     }
-    multiply_narrow_tile<F, T, M, N>(
-        {planes, range.expert * a.rows, a.rows, a.cols}, (int)blockIdx.y * 16 * M, rows_of_x,
-        partial, [&](int row, int column, float sum) {
-            const int32_t choice = range.first + column;
-            if (row < a.rows && choice < range.end)
-                store_choice<T>(a, range.expert, choice_at(a, choice), row, sum);
-        });
+    const int first_row = (int)blockIdx.y * 16 * M;
+    multiply_narrow_tile<F, T, M, N>({planes, range.expert * a.rows, a.rows, a.cols, 8}, first_row,
+                                     rows_of_x, partial);
+    /* Neighbouring threads store neighbouring rows. */
+    for (int i = (int)threadIdx.x; i < M * N * 16 * 8; i += num_threads) {
+        const int row = i % (16 * M), column = i / (16 * M);
+        const int32_t choice = range.first + column;
+        if (first_row + row < a.rows && choice < range.end)
+            store_choice<T>(a, range.expert, choice_at(a, choice), first_row + row,
+                            sum_of(partial, row, column));
+    }
 }
 
 template <int F, class T, int M, int N>

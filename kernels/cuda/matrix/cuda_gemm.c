@@ -405,3 +405,25 @@ void cuda_linear(struct backend *base, const struct linear_args *args) {
     for (int i = 0; weight->values == NULL && i < weight->num_segments; i++)
         multiply_packed(b, args, &weight->segments[i]);
 }
+
+/* Of a matrix that one launch of our own multiplies. */
+bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
+                       enum activation activation) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct matrix *weight = args->weight;
+    const bool packed = weight->values == NULL;
+    const struct gemm_part part = {.args = args,
+                                   .segment = packed ? weight->segments : NULL,
+                                   .num_rows = weight->rows};
+    if (args->num_rows > PACKED_NARROW_ROWS || (packed && weight->num_segments > 1))
+        return false;
+    if (args->num_rows == 0)
+        return true;
+    if (!packed && !b->config.batch_invariant) {
+        const struct choice *choice = choice_for(b, &part);
+        if (choice == NULL || !choice->algorithm.is_ours)
+            return false;
+    }
+    cuda_multiply_gated(b, &part, activation);
+    return true;
+}

@@ -54,6 +54,9 @@ int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segmen
 /* The product of our own, for any number of rows. Writes to `out` what the product would leave in
  * gemm_part_out(part, args->out), which may be the same. */
 void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out);
+/* Likewise, for a whole matrix and few rows (packed_product_launch, `gated`). */
+void cuda_multiply_gated(struct cuda_backend *b, const struct gemm_part *part,
+                         enum activation activation);
 /* Writes the part's weights to `out` as rows of activation_dtype, rounded to it. */
 void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out);
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args);

@@ -64,8 +64,11 @@ int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segmen
 
 /* --- Ops --- */
 
-static cudaError_t launch_product(cudaStream_t stream, int form,
+static cudaError_t launch_product(cudaStream_t stream, const struct gemm_part *part,
                                   const struct packed_product_launch *launch) {
+    if (part->segment == NULL)
+        return launch_plain_product(stream, launch);
+    const int form = part->segment->form;
     if (form < packed_form_index(DTYPE_Q2_K))
         return launch_packed_32(stream, form, launch);
     if (form < packed_form_index(DTYPE_I4_32))
@@ -91,10 +94,11 @@ static struct packed_planes planes_of(const struct gemm_part *part) {
     return planes;
 }
 
-void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out) {
+static struct packed_product_launch launch_of(const struct cuda_backend *b,
+                                              const struct gemm_part *part, void *out) {
     const struct linear_args *args = part->args;
     const struct matrix *weight = args->weight;
-    const struct packed_product_launch launch = {
+    return (struct packed_product_launch){
         .planes = planes_of(part),
         .x = args->x,
         .bias = weight->float_bias != NULL ? weight->float_bias + part->first_row : NULL,
@@ -109,8 +113,19 @@ void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, vo
         .float_out = args->float_out,
         .bf16 = cuda_is_bf16(b),
     };
-    CUDA_TRY(b, part->segment != NULL ? launch_product(b->stream, part->segment->form, &launch)
-                                      : launch_plain_product(b->stream, &launch));
+}
+
+void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out) {
+    const struct packed_product_launch launch = launch_of(b, part, out);
+    CUDA_TRY(b, launch_product(b->stream, part, &launch));
+}
+
+void cuda_multiply_gated(struct cuda_backend *b, const struct gemm_part *part,
+                         enum activation activation) {
+    struct packed_product_launch launch = launch_of(b, part, part->args->out);
+    launch.gated = true;
+    launch.activation = activation;
+    CUDA_TRY(b, launch_product(b->stream, part, &launch));
 }
 
 void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out) {

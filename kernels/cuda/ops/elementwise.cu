@@ -1,5 +1,6 @@
 /* One block or one warp per group (norm), or blocks side by side along a row (the others). All are
  * bound by memory: what counts is 16-byte accesses and enough of them in flight. */
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/block_sum.cuh"
 #include "kernels/cuda/ops/elementwise_launch.h"
 #include "kernels/cuda/device/vector_access.cuh"
@@ -101,25 +102,6 @@ cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args) {
     else
         norm<__half>(stream, *args);
     return cudaGetLastError();
-}
-
-#define LOG2_E 1.4426950408889634f
-#define TWO_SQRT_2_OVER_PI 1.5957691216057308f
-
-/* A NaN stays one. */
-__device__ __forceinline__ float clamp(float x, float low, float high) {
-    return x < low ? low : x > high ? high : x;
-}
-
-/* x/2 (1 + tanh u) = x sigmoid(2u). */
-template <activation A> __device__ __forceinline__ float activate_and_multiply(float x, float up) {
-    float u = A == ACTIVATION_GELU_TANH ? TWO_SQRT_2_OVER_PI * (x + 0.044715f * x * x * x) : x;
-    if (A == ACTIVATION_CLAMPED_SWIGLU) {
-        x = clamp(x, -INFINITY, CLAMPED_SWIGLU_LIMIT);
-        u = CLAMPED_SWIGLU_ALPHA * x;
-        up = clamp(up, -CLAMPED_SWIGLU_LIMIT, CLAMPED_SWIGLU_LIMIT) + 1;
-    }
-    return x / (1.0f + exp2_fast(-LOG2_E * u)) * up;
 }
 
 template <activation A, class T, int N>

@@ -3,6 +3,7 @@
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_PACKED_PACKED_LAUNCH_H
 
+#include "kernels/backend.h"
 #include "kernels/cuda/packed/packed_layout.h"
 
 #include <cuda_runtime_api.h>
@@ -39,6 +40,11 @@ struct packed_product_launch {
     float scale;
     bool float_out;
     bool bf16;
+    /* Rows of the weights are those of a gate, then as many of an up, and out [num_rows, rows / 2]
+     * is that of `linear_gated`. num_rows <= PACKED_NARROW_ROWS, scale is 1, there is no addend and
+     * no float_out. */
+    bool gated;
+    enum activation activation;
 };
 
 /* Of a form, by its number in packed_forms: those before Q2_K, those before I4_32, and the others.

@@ -16,6 +16,7 @@
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
 #define QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
 
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/packed/packed_codes.cuh"
 #include "kernels/cuda/packed/packed_launch.h"
 
@@ -31,7 +32,7 @@ static_assert(num_splits == num_warps, "each warp of a narrow block has one");
 
 /* A warp's part of a product: M tiles of 16 rows of W by N tiles of 8 rows of x. */
 template <int M, int N> using tile_sums = float[M][N][4];
-/* What it needs of a chunk: rows g and g + 8 of each tile. */
+/* What it needs of a chunk: rows g and g + 8 of each tile, or g and the up of g. */
 template <int F, int M> using tile_words = chunk_words<F>[M][2];
 
 __device__ __forceinline__ int lane_of() {
@@ -46,6 +47,7 @@ struct packed_rows {
     packed_planes planes;
     int begin, num_rows; /* rows past the last one are the last one again: they are not stored */
     int cols;
+    int second; /* rows from the first 8 of a tile to its others: 8, or from a gate to its up */
 };
 
 template <int F, int M>
@@ -56,7 +58,7 @@ __device__ __forceinline__ void load_tiles(tile_words<F, M> &out, const packed_r
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int row =
-                a.begin + min(first_row + m * 16 + i * 8 + lane_of() / 4, a.num_rows - 1);
+                a.begin + min(first_row + m * 16 + i * a.second + lane_of() / 4, a.num_rows - 1);
             load_chunk(out[m][i], a.planes, row, a.cols, chunk, lane_of() % 4);
         }
 }
@@ -197,29 +199,24 @@ template <int F> __device__ __forceinline__ int column_of_x(int cols, int chunk,
 
 template <int M, int N> struct partial_sums { float of[num_warps][M * N * 4][WARP_SIZE]; };
 
-/* Adds up the warps' sums in their order, and stores them: store(row of W, column of the tile,
- * sum). Neighbouring threads have neighbouring rows of W. */
-template <int M, int N, class Store>
-__device__ __forceinline__ void add_warps(const partial_sums<M, N> &partial, int first_row,
-                                          Store &&store_sum) {
-    for (int i = (int)threadIdx.x; i < M * N * 16 * 8; i += num_threads) {
-        const int row = i % (16 * M), column = i / (16 * M);
-        const int lane = row % 8 * 4 + column % 8 / 2;
-        const int at = (row / 16 * N + column / 8) * 4 + row % 16 / 8 * 2 + column % 2;
-        float sum = 0;
+/* Of all warps, in their order. */
+template <int M, int N>
+__device__ __forceinline__ float sum_of(const partial_sums<M, N> &partial, int row, int column) {
+    const int lane = row % 8 * 4 + column % 8 / 2;
+    const int at = (row / 16 * N + column / 8) * 4 + row % 16 / 8 * 2 + column % 2;
+    float sum = 0;
 #pragma unroll
-        for (int warp = 0; warp < num_warps; warp++)
-            sum += partial.of[warp][at][lane];
-        store_sum(first_row + row, column, sum);
-    }
+    for (int warp = 0; warp < num_warps; warp++)
+        sum += partial.of[warp][at][lane];
+    return sum;
 }
 
 /* The block's tile: rows first_row on of the weights by 8 N rows of x, of which the lane gives
  * those of its columns. */
-template <int F, class T, int M, int N, class Store>
-__device__ __forceinline__ void
-multiply_narrow_tile(const packed_rows &a, int first_row, const T *(&rows_of_x)[N],
-                     partial_sums<M, N> &partial, Store &&store_sum) {
+template <int F, class T, int M, int N>
+__device__ __forceinline__ void multiply_narrow_tile(const packed_rows &a, int first_row,
+                                                     const T *(&rows_of_x)[N],
+                                                     partial_sums<M, N> &partial) {
     const int num_chunks = num_chunks_of(a.cols);
     tile_sums<M, N> sums = {};
     tile_words<F, M> words, next;
@@ -245,25 +242,52 @@ multiply_narrow_tile(const packed_rows &a, int first_row, const T *(&rows_of_x)[
             for (int c = 0; c < 4; c++)
                 partial.of[warp_of()][(m * N + n) * 4 + c][lane_of()] = sums[m][n][c];
     __syncthreads();
-    add_warps<M, N>(partial, first_row, store_sum);
 }
 
 constexpr int narrow_blocks(int tiles) { /* on a multiprocessor, for which there are registers */
     return tiles == 1 ? 5 : 2;
 }
 
-template <int F, class T>
+/* Rounded to T, as where it would be stored. */
+template <class T>
+__device__ __forceinline__ float gate_or_up(const packed_product_launch &a, int row, float sum) {
+    return to_float(from_float<T>(sum + (a.bias != nullptr ? a.bias[row] : 0.0f)));
+}
+
+template <class T>
+__device__ __forceinline__ void store_gated(const packed_product_launch &a, int row_of_x, int row,
+                                            float gate, float up) {
+    const int width = a.rows / 2;
+    gate = gate_or_up<T>(a, row, gate), up = gate_or_up<T>(a, row + width, up);
+    const float value = a.activation == ACTIVATION_SILU
+                            ? activate_and_multiply<ACTIVATION_SILU>(gate, up)
+                        : a.activation == ACTIVATION_GELU_TANH
+                            ? activate_and_multiply<ACTIVATION_GELU_TANH>(gate, up)
+                            : activate_and_multiply<ACTIVATION_CLAMPED_SWIGLU>(gate, up);
+    static_cast<T *>(a.out)[(int64_t)row_of_x * width + row] = from_float<T>(value);
+}
+
+/* A block has 16 rows of the weights, GATED: 8 gates and their ups. Neighbouring threads store
+ * neighbouring rows. */
+template <int F, class T, bool GATED>
 __global__ void __launch_bounds__(num_threads, narrow_blocks(1))
     packed_narrow_kernel(const __grid_constant__ packed_product_launch a) {
     __shared__ partial_sums<1, 1> partial;
+    constexpr int block_rows = GATED ? 8 : 16;
+    const int first_row = (int)blockIdx.x * block_rows, end = GATED ? a.rows / 2 : a.rows;
     /* Past the last row it again. */
     const T *rows_of_x[1] = {static_cast<const T *>(a.x) +
                              (int64_t)min(lane_of() / 4, a.num_rows - 1) * a.cols};
-    multiply_narrow_tile<F, T, 1, 1>({a.planes, 0, a.rows, a.cols}, (int)blockIdx.x * 16, rows_of_x,
-                                     partial, [&](int row, int column, float sum) {
-                                         if (row < a.rows && column < a.num_rows)
-                                             store<T>(a, column, row, sum);
-                                     });
+    multiply_narrow_tile<F, T, 1, 1>({a.planes, 0, a.rows, a.cols, GATED ? end : 8}, first_row,
+                                     rows_of_x, partial);
+    const int row = (int)threadIdx.x % block_rows, column = (int)threadIdx.x / block_rows;
+    if (first_row + row >= end || column >= a.num_rows)
+        return;
+    if constexpr (GATED)
+        store_gated<T>(a, column, first_row + row, sum_of(partial, row, column),
+                       sum_of(partial, row + 8, column));
+    else
+        store<T>(a, column, first_row + row, sum_of(partial, row, column));
 }
 
 /* --- Wide --- */
@@ -358,7 +382,7 @@ __global__ void __launch_bounds__(wide_threads, 1)
     DYNAMIC_SHARED(T, shared);
     const int first_row = (int)blockIdx.x * PACKED_WIDE_ROWS + warp_of() * 16;
     const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
-    const packed_rows rows = {a.planes, 0, a.rows, a.cols};
+    const packed_rows rows = {a.planes, 0, a.rows, a.cols, 8};
     tile_sums<1, N> sums = {}, split = {};
     tile_words<F, 1> words, next;
     int chunk = SPLIT ? (int)blockIdx.z : 0;
@@ -404,7 +428,12 @@ inline unsigned tiles_of(int n, int tile) {
 
 template <int F, class T>
 void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
-    LAUNCH((packed_narrow_kernel<F, T>), tiles_of(a.rows, 16), num_threads, 0, stream, a);
+    if (a.gated)
+        LAUNCH((packed_narrow_kernel<F, T, true>), tiles_of(a.rows / 2, 8), num_threads, 0, stream,
+               a);
+    else
+        LAUNCH((packed_narrow_kernel<F, T, false>), tiles_of(a.rows, 16), num_threads, 0, stream,
+               a);
 }
 
 /* Split where there are too few tiles for the device. */

@@ -177,6 +177,8 @@ int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row
 void cuda_matrix_destroy(struct backend *b, struct matrix *matrix);
 void cuda_embed(struct backend *b, const struct embed_args *args);
 void cuda_linear(struct backend *b, const struct linear_args *args);
+bool cuda_linear_gated(struct backend *b, const struct linear_args *args,
+                       enum activation activation);
 
 /* cuda_attention.c */
 /* Returns the maximum number of arrays and words of the plans of a step of that many tokens and
