@@ -416,9 +416,9 @@ struct backend_ops {
     void (*embed)(struct backend *b, const struct embed_args *args);
     void (*norm)(struct backend *b, const struct norm_args *args);
     void (*linear)(struct backend *b, const struct linear_args *args);
-    /* out [num_rows, rows / 2] = activation(gate) * up, where gate | up are the product of the args,
-     * each rounded to activation_dtype. out is not x. Returns false, having done nothing, where
-     * linear and act_mul are as fast. May be NULL. */
+    /* out [num_rows, rows / 2] = activation(gate) * up, where gate | up are the product of the
+     * args, each rounded to activation_dtype. out is not x. Returns false, having done nothing,
+     * where linear and act_mul are as fast. May be NULL. */
     bool (*linear_gated)(struct backend *b, const struct linear_args *args,
                          enum activation activation);
     void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);

@@ -292,8 +292,8 @@ static void measure(struct bench *b, int32_t num_rows) {
     product_timer_set(&b->timer, num_rows);
     b->deadline = now() + 1e-3 * (double)b->settings->budget_ms;
     b->num_timed = b->num_refused = b->num_wrong = 0;
-    b->num_candidates = product_timer_candidates(&b->timer, 
-                                                 (int)b->settings->candidates, algorithms);
+    b->num_candidates =
+        product_timer_candidates(&b->timer, (int)b->settings->candidates, algorithms);
     for (int i = 0; i < b->num_candidates; i++)
         b->candidates[i] = (struct candidate){.algorithm = algorithms[i]};
     int best = time_candidates(b);

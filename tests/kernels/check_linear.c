@@ -340,8 +340,8 @@ static void check_gated(struct backend *b, const struct weights *w, const float 
     kernel_fixture_get(b, fixture.dtype, out, expected, n);
     fused.out = out;
     const bool is_done = b->ops->linear_gated(b, &fused, activation);
-    assert_int_equal(is_done, num_rows <= 8 && (w->num_parts == 1 || w->parts[0].dtype ==
-                                                                         w->parts[1].dtype));
+    assert_int_equal(is_done, num_rows <= 8 &&
+                                  (w->num_parts == 1 || w->parts[0].dtype == w->parts[1].dtype));
     kernel_fixture_synchronize(b);
     kernel_fixture_get(b, fixture.dtype, out, actual, n);
     assert_memory_equal(actual, expected, n * sizeof(float));

@@ -1,6 +1,6 @@
 /* Which algorithm a product takes, on the simulator, where those of cuBLASLt refuse on demand
- * (cudasim/products.h): further ones are tried, what was found is kept, nothing is asked again while
- * the server runs, and where none is left the error says for what. Products of few rows and
+ * (cudasim/products.h): further ones are tried, what was found is kept, nothing is asked again
+ * while the server runs, and where none is left the error says for what. Products of few rows and
  * batch-invariant ones are our own, and the latter have the same bits for every number of rows. */
 #include "tests/kernels/product_fixture.h"
 

@@ -170,11 +170,10 @@ void product_timer_set(struct product_timer *timer, int32_t num_rows) {
     CUBLAS(cuda_product_init(&timer->product, &timer->form, num_rows));
 }
 
-int product_timer_candidates(struct product_timer *timer, int max,
-                             cublasLtMatmulAlgo_t out[]) {
+int product_timer_candidates(struct product_timer *timer, int max, cublasLtMatmulAlgo_t out[]) {
     int num_candidates = 0;
-    CUBLAS(cuda_product_candidates(timer->handle, &timer->product, timer->workspace_bytes,
-                                   max, out, &num_candidates));
+    CUBLAS(cuda_product_candidates(timer->handle, &timer->product, timer->workspace_bytes, max, out,
+                                   &num_candidates));
     return num_candidates;
 }
 

@@ -44,8 +44,7 @@ void product_timer_finish(struct product_timer *timer);
 void product_timer_set(struct product_timer *timer, int32_t num_rows);
 
 /* The algorithms that cuBLASLt names, as the backend asks for them; returns how many. */
-int product_timer_candidates(struct product_timer *timer, int max,
-                             cublasLtMatmulAlgo_t out[]);
+int product_timer_candidates(struct product_timer *timer, int max, cublasLtMatmulAlgo_t out[]);
 
 /* Multiplies once, and gives the rows that are looked at: seen [num_seen][form.rows]. False when
  * cuBLASLt refuses the algorithm. */

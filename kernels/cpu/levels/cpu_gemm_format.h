@@ -11,9 +11,9 @@
  *
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (gemm_next_tile), tile after
  * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a
- * tile, the activations for plain weights are float [K/4][rows of the tile][4]; for quantised weights
- * struct gemm_block [K/32][rows of the tile], each block quantised separately; for panels of pairs
- * bf16 (rounded to nearest even) [K/32][rows of the tile][32], with zeros past K.
+ * tile, the activations for plain weights are float [K/4][rows of the tile][4]; for quantised
+ * weights struct gemm_block [K/32][rows of the tile], each block quantised separately; for panels
+ * of pairs bf16 (rounded to nearest even) [K/32][rows of the tile][32], with zeros past K.
  *
  * All guarantees about bits:
  *
@@ -38,7 +38,7 @@
 #include <string.h>
 
 #define GEMM_CHUNK_ROWS 192 /* of a job: whole tiles of every packing */
-#define FLOAT_RUN 4          /* activations of a row that lie together in a tile of plain weights */
+#define FLOAT_RUN 4         /* activations of a row that lie together in a tile of plain weights */
 #define GEMM_MAX_TILES 16
 #define GEMM_MAX_PACKINGS 4 /* different packings of one matrix's formats */
 

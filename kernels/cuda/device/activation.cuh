@@ -1,4 +1,5 @@
-/* What a gated feed-forward network does to its gate and up: enum activation of kernels/backend.h. */
+/* What a gated feed-forward network does to its gate and up: enum activation of kernels/backend.h.
+ */
 #ifndef QUIRE_KERNELS_CUDA_DEVICE_ACTIVATION_CUH
 #define QUIRE_KERNELS_CUDA_DEVICE_ACTIVATION_CUH
 

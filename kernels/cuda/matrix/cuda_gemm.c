@@ -23,8 +23,8 @@
 #define NUM_KINDS 4    /* accumulate or not, float_out or not */
 #define NUM_BUCKETS 61 /* of M: 1, 2, 3, 4, 6, 8, 12, ... up to 2^30 */
 #define NUM_CANDIDATES 32
-#define OUR_ROWS 64       /* up to which reading the weights is what counts */
-#define WIDENED_ROWS 128  /* up to which widening packed weights takes longer than it gains */
+#define OUR_ROWS 64      /* up to which reading the weights is what counts */
+#define WIDENED_ROWS 128 /* up to which widening packed weights takes longer than it gains */
 #define MAX_WIDENED_BYTES ((size_t)32 << 20) /* of a part; half of the L2 cache, where it stays */
 
 /* Another algorithm for one M, which refused its bucket's. */
@@ -68,9 +68,8 @@ static int create_splits(struct cuda_backend *b, struct error *err) {
     if (cuda_buffer_alloc(&b->base, sums_bytes + tiles * sizeof(int32_t), &b->gemm->splits, err) !=
         0)
         return -1;
-    return CUDA_START(cudaMemset((char *)b->gemm->splits.data + sums_bytes, 0,
-                                 tiles * sizeof(int32_t)),
-                      err);
+    return CUDA_START(
+        cudaMemset((char *)b->gemm->splits.data + sums_bytes, 0, tiles * sizeof(int32_t)), err);
 }
 
 static int create_widened(struct cuda_backend *b, struct error *err) {
@@ -85,10 +84,10 @@ static int create_widened(struct cuda_backend *b, struct error *err) {
 struct packed_splits cuda_gemm_splits(const struct cuda_backend *b) {
     const int32_t tiles = max_split_tiles(b);
     char *sums = b->gemm->splits.data;
-    return (struct packed_splits){
-        .sums = (float *)sums,
-        .counts = (int32_t *)(sums + (size_t)tiles * PACKED_SPLIT_TILE_BYTES),
-        .max_tiles = tiles};
+    return (struct packed_splits){.sums = (float *)sums,
+                                  .counts =
+                                      (int32_t *)(sums + (size_t)tiles * PACKED_SPLIT_TILE_BYTES),
+                                  .max_tiles = tiles};
 }
 
 int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
@@ -199,8 +198,8 @@ static int find_candidates(struct cuda_backend *b, const struct gemm_part *part,
     struct cuda_product product;
     int num_candidates = 0;
     if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, num_rows) ||
-        !CUBLAS_TRY(b, cuda_product_candidates, b->gemm->handle, &product,
-                    b->gemm->workspace.bytes, NUM_CANDIDATES, out, &num_candidates))
+        !CUBLAS_TRY(b, cuda_product_candidates, b->gemm->handle, &product, b->gemm->workspace.bytes,
+                    NUM_CANDIDATES, out, &num_candidates))
         return 0;
     return num_candidates;
 }
@@ -412,9 +411,8 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
     const bool packed = weight->values == NULL;
-    const struct gemm_part part = {.args = args,
-                                   .segment = packed ? weight->segments : NULL,
-                                   .num_rows = weight->rows};
+    const struct gemm_part part = {
+        .args = args, .segment = packed ? weight->segments : NULL, .num_rows = weight->rows};
     if (args->num_rows > PACKED_NARROW_ROWS || (packed && weight->num_segments > 1))
         return false;
     if (args->num_rows == 0)

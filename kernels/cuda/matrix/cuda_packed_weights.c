@@ -89,8 +89,8 @@ static struct packed_planes planes_of(const struct gemm_part *part) {
     const struct packed_form *form = &packed_forms[part->segment->form];
     for (int plane = 0; plane < PACKED_NUM_PLANES; plane++)
         if (part->segment->planes.at[plane] != NULL)
-            planes.at[plane] = part->segment->planes.at[plane] +
-                               row * packed_row_bytes(form, plane, weight->cols);
+            planes.at[plane] =
+                part->segment->planes.at[plane] + row * packed_row_bytes(form, plane, weight->cols);
     return planes;
 }
 

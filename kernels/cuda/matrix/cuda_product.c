@@ -57,8 +57,8 @@ static cublasStatus_t init_preference(cublasLtMatmulPreference_t preference,
 }
 
 cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *p,
-                                       size_t workspace_bytes, int max,
-                                       cublasLtMatmulAlgo_t out[], int *out_num) {
+                                       size_t workspace_bytes, int max, cublasLtMatmulAlgo_t out[],
+                                       int *out_num) {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t candidates[MAX_CANDIDATES];
     int num_candidates = 0;

@@ -48,11 +48,11 @@ struct cuda_product_arrays {
 cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
                                  int32_t num_rows);
 
-/* Finds the algorithms that need no larger workspace among the first `max` of the heuristic, in its order: the
- * fastest by its estimate first. Finding none is a success too. */
+/* Finds the algorithms that need no larger workspace among the first `max` of the heuristic, in its
+ * order: the fastest by its estimate first. Finding none is a success too. */
 cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *product,
-                                       size_t workspace_bytes, int max,
-                                       cublasLtMatmulAlgo_t out[], int *out_num);
+                                       size_t workspace_bytes, int max, cublasLtMatmulAlgo_t out[],
+                                       int *out_num);
 
 /* Enqueues. */
 cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_product *product,

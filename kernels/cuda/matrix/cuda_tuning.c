@@ -159,9 +159,8 @@ static void bring_rows(struct cuda_backend *b, const struct trial *t, int32_t fi
                        int32_t num_rows, char *out) {
     const char *from = (const char *)t->arrays.out + (size_t)first_row * t->pitch;
     for (int32_t row = 0; row < num_rows; row++)
-        CUDA_TRY(b, cudaMemcpyAsync(out + (size_t)row * t->row_bytes,
-                                    from + (size_t)row * t->pitch, t->row_bytes,
-                                    cudaMemcpyDeviceToHost, b->stream));
+        CUDA_TRY(b, cudaMemcpyAsync(out + (size_t)row * t->row_bytes, from + (size_t)row * t->pitch,
+                                    t->row_bytes, cudaMemcpyDeviceToHost, b->stream));
 }
 
 /* Brings the first rows of each result and the last, where tiles may be cut. False after a
@@ -365,7 +364,8 @@ static void count_change(struct cuda_tuning *tuning, const struct cuda_tuned_pro
     tuning->report.num_changed++;
     tuning->hash = add_to_hash(tuning->hash, product, sizeof(product));
     tuning->hash = add_to_hash(tuning->hash, &algorithm->is_ours, sizeof(algorithm->is_ours));
-    tuning->hash = add_to_hash(tuning->hash, &algorithm->of_cublaslt, sizeof(algorithm->of_cublaslt));
+    tuning->hash =
+        add_to_hash(tuning->hash, &algorithm->of_cublaslt, sizeof(algorithm->of_cublaslt));
 }
 
 int cuda_tuning_fastest(struct cuda_backend *b, const struct cuda_tuned_product *tuned,

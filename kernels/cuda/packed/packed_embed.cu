@@ -1,4 +1,5 @@
-/* Rows of packed weights as rows of T: those of an embedding, or all of a matrix that is widened. */
+/* Rows of packed weights as rows of T: those of an embedding, or all of a matrix that is widened.
+ */
 #include "kernels/cuda/packed/packed_codes.cuh"
 #include "kernels/cuda/packed/packed_launch.h"
 

@@ -20,8 +20,8 @@ extern "C" {
 
 /* Where the sums of tiles that are split wait for each other. */
 struct packed_splits {
-    float *sums;     /* [max_tiles] of PACKED_SPLIT_TILE_BYTES */
-    int32_t *counts; /* [max_tiles], zeros between launches */
+    float *sums;       /* [max_tiles] of PACKED_SPLIT_TILE_BYTES */
+    int32_t *counts;   /* [max_tiles], zeros between launches */
     int32_t max_tiles; /* that are split; more are enough for the device as they are */
 };
 
@@ -29,7 +29,7 @@ struct packed_splits {
  * that row of x. */
 struct packed_product_launch {
     struct packed_planes planes;
-    const void *x;     /* [num_rows, cols], rows begin at multiples of 16 bytes */
+    const void *x;      /* [num_rows, cols], rows begin at multiples of 16 bytes */
     const float *bias;  /* [rows]; NULL: none */
     const void *addend; /* as out, which it may be; NULL: nothing is added */
     void *out;          /* [num_rows, out_stride]; float, or as x */

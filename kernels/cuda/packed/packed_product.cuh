@@ -1,7 +1,7 @@
-/* Products with packed weights, or with plain ones as they are: out = x W^T, where a tile's rows are
- * those of W and its columns are rows of x. Codes are unpacked in registers, as exact small numbers,
- * and multiplied by tensor cores; the sums of 16 or 32 columns are then scaled in float. A min is
- * multiplied with the sum of x over its columns. So no weight is ever rounded.
+/* Products with packed weights, or with plain ones as they are: out = x W^T, where a tile's rows
+ * are those of W and its columns are rows of x. Codes are unpacked in registers, as exact small
+ * numbers, and multiplied by tensor cores; the sums of 16 or 32 columns are then scaled in float. A
+ * min is multiplied with the sum of x over its columns. So no weight is ever rounded.
  *
  *   narrow  up to PACKED_NARROW_ROWS rows of x. The warps of a block share its rows of W, and each
  *           takes every fourth chunk of their columns; their sums are added in order. x comes
@@ -92,8 +92,8 @@ __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&added
 
 /* sums += the product of a chunk; x(n, j, out): the lane's elements of group j of tile n. */
 template <class T, int M, int N, class X>
-__device__ __forceinline__ void
-multiply_chunk(tile_sums<M, N> &sums, const chunk_words<PLAIN> (&words)[M][2], X &&x_of) {
+__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
+                                               const chunk_words<PLAIN> (&words)[M][2], X &&x_of) {
 #pragma unroll
     for (int j = 0; j < num_groups; j++)
 #pragma unroll
@@ -110,8 +110,8 @@ multiply_chunk(tile_sums<M, N> &sums, const chunk_words<PLAIN> (&words)[M][2], X
 }
 
 template <class T, int F, int M, int N, class X>
-__device__ __forceinline__ void
-multiply_chunk(tile_sums<M, N> &sums, const chunk_words<F> (&words)[M][2], X &&x_of) {
+__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
+                                               const chunk_words<F> (&words)[M][2], X &&x_of) {
     using form = form_of<F>;
     constexpr int num_scales = form::group == 16 ? 2 : 1; /* of a group of columns */
     constexpr int halves = 2 / num_scales;
@@ -445,8 +445,8 @@ void multiply_wide(cudaStream_t stream, const packed_product_launch &a) {
         LAUNCH((packed_wide_kernel<F, T, N, true>), dim3(x, y, num_splits), wide_threads,
                shared_bytes, stream, a);
     else
-        LAUNCH((packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads, shared_bytes,
-               stream, a);
+        LAUNCH((packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads, shared_bytes, stream,
+               a);
 }
 
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
