@@ -81,7 +81,7 @@ static int create_widened(struct cuda_backend *b, struct error *err) {
                              &b->gemm->widened, err);
 }
 
-struct packed_splits cuda_gemm_splits(const struct cuda_backend *b) {
+static struct packed_splits splits_of(const struct cuda_backend *b) {
     const int32_t tiles = max_split_tiles(b);
     char *sums = b->gemm->splits.data;
     return (struct packed_splits){.sums = (float *)sums,
@@ -385,7 +385,7 @@ static void multiply_packed(struct cuda_backend *b, const struct linear_args *ar
     const int32_t most = widened_rows(b, args->weight);
     const bool ours = b->config.batch_invariant || args->num_rows <= OUR_ROWS || most == 0 ||
                       segment->first_row % CUDA_MATRIX_COLS_STEP != 0;
-    struct gemm_part part = {.args = args, .segment = segment};
+    struct gemm_part part = {.args = args, .segment = segment, .splits = splits_of(b)};
     for (int32_t row = 0; row < segment->num_rows; row += part.num_rows) {
         part.first_row = segment->first_row + row;
         part.num_rows = ours ? segment->num_rows : min_int32(segment->num_rows - row, most);
@@ -399,8 +399,9 @@ void cuda_linear(struct backend *base, const struct linear_args *args) {
     if (args->num_rows == 0)
         return;
     if (weight->values != NULL)
-        multiply_part(b, &(struct gemm_part){.args = args, .num_rows = weight->rows},
-                      b->config.batch_invariant);
+        multiply_part(
+            b, &(struct gemm_part){.args = args, .num_rows = weight->rows, .splits = splits_of(b)},
+            b->config.batch_invariant);
     for (int i = 0; weight->values == NULL && i < weight->num_segments; i++)
         multiply_packed(b, args, &weight->segments[i]);
 }
@@ -411,8 +412,10 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
     const bool packed = weight->values == NULL;
-    const struct gemm_part part = {
-        .args = args, .segment = packed ? weight->segments : NULL, .num_rows = weight->rows};
+    const struct gemm_part part = {.args = args,
+                                   .segment = packed ? weight->segments : NULL,
+                                   .num_rows = weight->rows,
+                                   .splits = splits_of(b)};
     if (args->num_rows > PACKED_NARROW_ROWS || (packed && weight->num_segments > 1))
         return false;
     if (args->num_rows == 0)

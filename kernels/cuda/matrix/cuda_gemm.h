@@ -35,6 +35,7 @@ struct gemm_part {
     const struct linear_args *args;
     const struct matrix_segment *segment; /* that has them; NULL: the matrix has values */
     int32_t first_row, num_rows;
+    struct packed_splits splits; /* for a product of our own, of which one is enqueued at a time */
 };
 
 /* Returns where the result of the part begins if that of the product begins at `out`. */
@@ -42,9 +43,6 @@ static inline void *gemm_part_out(const struct gemm_part *part, void *out) {
     return (char *)out +
            (size_t)part->first_row * (part->args->float_out ? sizeof(float) : sizeof(uint16_t));
 }
-
-/* Memory of the backend for products of our own, of which one is enqueued at a time. */
-struct packed_splits cuda_gemm_splits(const struct cuda_backend *b);
 
 /* cuda_packed_weights.c */
 /* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 #define PACKED_NARROW_ROWS 8 /* of x, up to which tiles are narrow */
-/* A wide tile has so many rows of the weights, and at most so many of x. */
+/* Rows of a wide tile: of the weights, and at most of x. */
 #define PACKED_WIDE_ROWS 128
 #define PACKED_WIDE_X 64
 #define PACKED_SPLIT_TILE_BYTES ((size_t)4 * PACKED_WIDE_ROWS * PACKED_WIDE_X * sizeof(float))
