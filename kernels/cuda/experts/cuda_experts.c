@@ -1,7 +1,7 @@
 /* The ops of a mixture of experts: one kernel each, or two. */
 #include "config/base/check.h"
 #include "kernels/cuda/experts/expert_launch.h"
-#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 #include "kernels/cuda/state/cuda_check.h"
 
 void cuda_route(struct backend *base, const struct route_args *args) {

@@ -11,7 +11,7 @@
  * counts; of packed weights always, where cuBLASLt's multiply with a copy that is widened first, a
  * part of the matrix at a time. What is expected to be fastest is first, and taken if nothing is
  * timed. Its sums have one order for every M, so batch invariance is to use no other. */
-#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/numbers.h"
 #include "kernels/cuda/matrix/cublas_check.h"

@@ -3,7 +3,7 @@
  * activation_dtype: some threads of the host convert a chunk into pinned memory, and the device
  * copies it while they convert the next one; rows have no padding and blocks do not cross them, so
  * a chunk is any run of whole blocks. */
-#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/check.h"
 #include "config/base/checked.h"

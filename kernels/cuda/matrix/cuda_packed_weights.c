@@ -1,6 +1,6 @@
 /* Quantised weights that stay packed on the device (packed_layout.h): filling and reading them; and
  * the products of our own, with plain ones too. */
-#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/numbers.h"
 #include "kernels/cuda/state/cuda_check.h"

@@ -9,7 +9,7 @@
 #ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_TUNING_H
 #define QUIRE_KERNELS_CUDA_MATRIX_CUDA_TUNING_H
 
-#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/matrix/cuda_packed_weights.h"
 #include "kernels/cuda/matrix/cuda_product.h"
 
 /* Number of the first algorithms of a product that are tried. */

@@ -1,6 +1,7 @@
-/* Private to this folder: a matrix on the device, and what is done with some rows of it. */
-#ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
-#define QUIRE_KERNELS_CUDA_MATRIX_CUDA_GEMM_H
+/* Private to this folder: a matrix on the device, its packed weights, and products of our own with
+ * some of its rows. */
+#ifndef QUIRE_KERNELS_CUDA_MATRIX_CUDA_PACKED_WEIGHTS_H
+#define QUIRE_KERNELS_CUDA_MATRIX_CUDA_PACKED_WEIGHTS_H
 
 #include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/cuda/state/cuda_state.h"
@@ -44,7 +45,6 @@ static inline void *gemm_part_out(const struct gemm_part *part, void *out) {
            (size_t)part->first_row * (part->args->float_out ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* cuda_packed_weights.c */
 /* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the
  * segment. Fails when the device does. */
 int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
