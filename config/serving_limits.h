@@ -26,14 +26,61 @@ struct serving_limits {
     /* Set by the model. */
     int32_t vocab_size;
     int32_t hidden_size; /* dimensions of an embedding */
-    int32_t window; /* every layer attends to at most this many tokens back; 0: some layers attend
-                       to all */
+    /* Layers that see the same tokens form groups: a KV block holds the layers of one, so that the
+     * blocks of each are kept only as long as they are seen. Those that see all come first. */
+    int32_t window;          /* layers of the others attend to at most this many tokens back; 0: all
+                                layers attend to all */
+    int32_t num_groups;      /* 0: one */
+    int32_t num_full_groups; /* that see all; less than num_groups, and 0 if there is one group */
 };
 
-/* Returns how many blocks the longest sequence takes. */
+static inline int32_t serving_limits_groups(const struct serving_limits *limits) {
+    return limits->num_groups > 0 ? limits->num_groups : 1;
+}
+
+/* Returns how many tokens back any layer sees; 0: some see all. */
+static inline int32_t serving_limits_longest_window(const struct serving_limits *limits) {
+    return limits->num_full_groups > 0 ? 0 : limits->window;
+}
+
+static inline int32_t serving_limits_places(const struct serving_limits *limits,
+                                            int32_t num_tokens) {
+    return num_tokens / limits->block_size + (num_tokens % limits->block_size != 0);
+}
+
+/* Returns how many blocks of a group the longest sequence has: the length of its block table. */
 static inline int32_t serving_limits_max_blocks(const struct serving_limits *limits) {
-    return limits->max_model_len / limits->block_size +
-           (limits->max_model_len % limits->block_size != 0);
+    return serving_limits_places(limits, limits->max_model_len);
+}
+
+/* Returns how many blocks of a group with the window a sequence holds at most while up to num_new
+ * tokens of it are computed, where there are other groups too; of one group, all are counted. A
+ * window begins and ends anywhere in a block. */
+static inline int32_t serving_limits_window_blocks(const struct serving_limits *limits,
+                                                   int32_t num_new) {
+    int64_t tokens = (int64_t)limits->window + num_new;
+    int64_t blocks = tokens / limits->block_size + 2;
+    return limits->num_full_groups > 0 && blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
+}
+
+/* Returns how many blocks of all groups a sequence of num_tokens tokens holds at most. */
+static inline int64_t serving_limits_blocks_for(const struct serving_limits *limits,
+                                                int32_t num_tokens, int32_t num_new) {
+    int32_t places = serving_limits_places(limits, num_tokens);
+    int32_t seen = min_int32(places, serving_limits_window_blocks(limits, num_new));
+    int64_t num_windowed = serving_limits_groups(limits) - limits->num_full_groups;
+    return (int64_t)places * limits->num_full_groups + num_windowed * seen;
+}
+
+/* Returns the inverse: how many tokens of one sequence that many blocks hold. */
+static inline int64_t serving_limits_tokens_in(const struct serving_limits *limits,
+                                               int64_t num_blocks) {
+    int64_t num_full = limits->num_full_groups, num_groups = serving_limits_groups(limits);
+    int64_t places = num_blocks / num_groups;
+    int64_t seen = serving_limits_window_blocks(limits, limits->max_num_batched_tokens);
+    if (num_full > 0 && places > seen)
+        places = (num_blocks - (num_groups - num_full) * seen) / num_full;
+    return places * limits->block_size;
 }
 
 /* Returns the maximum number of rows of a step that sample: one per sequence, and one after each

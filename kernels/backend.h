@@ -109,6 +109,9 @@ struct kv_cache {
  * logit_rows and sample_rows are what gather_rows and sample will receive, passed here so that a
  * device copies them with the rest; NULL: they come with the op.
  *
+ * Layers may be divided into groups, each with its own blocks for the same tokens: an op says of
+ * which group its layer is. Groups have slots and tables of their own, one after the other.
+ *
  * num_padding rows follow the T tokens when a device replays a recorded step of more rows
  * (recording.h). Each is a token of a separate sequence, and reads and writes no block of the KV
  * pool; what is computed for it is meaningless. */
@@ -117,18 +120,29 @@ struct step_inputs {
     int32_t num_seqs;             /* S */
     int32_t num_padding;          /* 0 on a backend without recordings */
     int32_t num_sample_rows;      /* R; read if one of the last two is given */
+    int32_t num_groups;           /* 0: one */
     int32_t max_blocks_per_seq;   /* row stride of block_tables */
     const int32_t *token_ids;     /* [T] */
     const int32_t *token_rows;    /* [T] or NULL */
     const int32_t *positions;     /* [T] */
-    const int32_t *slot_mapping;  /* [T] */
+    const int32_t *slot_mapping;  /* [num_groups][T] */
     const int32_t *query_start;   /* [S + 1] */
     const int32_t *context_lens;  /* [S] tokens in the cache after this step */
-    const int32_t *block_tables;  /* [S][max_blocks_per_seq] */
+    const int32_t *block_tables;  /* [num_groups][S][max_blocks_per_seq] */
     const int32_t *adapter_slots; /* [S] see choose_adapters; -1: none. NULL: none has any */
     const int32_t *logit_rows;    /* [R] or NULL */
     const struct sample_row *sample_rows; /* [R] or NULL */
 };
+
+/* Return those of a group. */
+static inline const int32_t *step_slots(const struct step_inputs *step, int32_t group) {
+    return step->slot_mapping + (ptrdiff_t)group * step->num_tokens;
+}
+static inline const int32_t *step_table(const struct step_inputs *step, int32_t group,
+                                        int32_t seq) {
+    return step->block_tables +
+           ((ptrdiff_t)group * step->num_seqs + seq) * step->max_blocks_per_seq;
+}
 
 struct embed_args {
     const struct matrix *table; /* [rows, width] */
@@ -184,7 +198,8 @@ struct rope_store_args {
     const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then
                                 sin; NULL: nothing is rotated, k and v are stored unchanged */
     struct kv_cache *cache;
-    int32_t layer;
+    int32_t group;
+    int32_t layer; /* of the group's blocks */
     int32_t num_q_heads;
     int32_t rotary_dim; /* number of leading elements of each head that rotate; even, <= head_dim */
     bool interleaved;   /* pairs are (2i, 2i+1), as in GGUF files of llama; otherwise (i, i +
@@ -199,7 +214,8 @@ struct latent_store_args {
     void *queries; /* [T, num_q_heads, head_dim]: the last rotary_dim of each are written */
     const float *rope_table; /* as in rope_store_args */
     struct kv_cache *cache;
-    int32_t layer;
+    int32_t group;
+    int32_t layer; /* of the group's blocks */
     int32_t num_q_heads;
     int32_t q_dim;
     int32_t rotary_dim; /* head_dim - latent_dim */
@@ -214,7 +230,8 @@ struct attention_args {
                         latent what rope_store_args has after them */
     void *out;       /* [T, num_q_heads * kv_value_dim] */
     const struct kv_cache *cache;
-    int32_t layer;
+    int32_t group;
+    int32_t layer; /* of the group's blocks */
     int32_t num_q_heads;
     float scale;
     int32_t window;     /* a token sees itself and the window - 1 before it; 0: all before it */

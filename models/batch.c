@@ -22,14 +22,15 @@ static void list_arrays(struct batch_arena *a, const struct batch_capacity *c,
     size_t tokens = (size_t)c->num_tokens, seqs = (size_t)c->num_seqs;
     size_t rows = (size_t)c->num_sample_rows, blocks = (size_t)c->num_blocks;
     size_t host_blocks = (size_t)c->num_host_blocks;
-    size_t table_bytes = (size_t)c->num_table_blocks * sizeof(int32_t);
+    size_t groups = (size_t)max_int32(c->num_groups, 1);
+    size_t table_bytes = groups * (size_t)c->num_table_blocks * sizeof(int32_t);
     size_t mask_bytes = (size_t)SAMPLE_MASK_WORDS(c->vocab_size) * sizeof(uint32_t);
     const struct array arrays[NUM_ARRAYS] = {
         {&a->counts, 1, sizeof(struct batch_counts)},
         {&a->token_ids, tokens, sizeof(int32_t)},
         {&a->token_rows, tokens, sizeof(int32_t)},
         {&a->positions, tokens, sizeof(int32_t)},
-        {&a->slot_mapping, tokens, sizeof(int32_t)},
+        {&a->slot_mapping, tokens, groups * sizeof(int32_t)},
         {&a->query_start, seqs + 1, sizeof(int32_t)},
         {&a->context_lens, seqs, sizeof(int32_t)},
         {&a->block_tables, seqs, table_bytes},
@@ -94,6 +95,7 @@ struct batch_capacity batch_arena_shape(const struct batch_arena *arena) {
     return (struct batch_capacity){
         .num_tokens = counts->num_tokens,
         .num_seqs = counts->num_seqs,
+        .num_groups = counts->num_groups,
         .num_table_blocks = counts->max_blocks_per_seq,
         .num_sample_rows = counts->num_sample_rows,
         .num_blocks = max_int32(counts->num_swap_in, counts->num_copies),
@@ -223,6 +225,7 @@ struct batch batch_arena_view(const struct batch_arena *a) {
             {
                 .num_tokens = counts->num_tokens,
                 .num_seqs = counts->num_seqs,
+                .num_groups = counts->num_groups,
                 .max_blocks_per_seq = counts->max_blocks_per_seq,
                 .token_ids = a->token_ids,
                 .token_rows = counts->has_token_rows ? a->token_rows : NULL,

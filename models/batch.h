@@ -102,6 +102,7 @@ struct step_result {
 struct batch_capacity {
     int32_t num_tokens;
     int32_t num_seqs;         /* also of hidden sums */
+    int32_t num_groups;       /* of layers, see step_inputs; 0: one */
     int32_t num_table_blocks; /* of one sequence */
     int32_t num_sample_rows;
     size_t num_counts;
@@ -122,6 +123,7 @@ struct batch_capacity {
 struct batch_counts {
     int32_t num_tokens;
     int32_t num_seqs;
+    int32_t num_groups;
     int32_t max_blocks_per_seq;
     int32_t has_token_rows; /* some token was sampled by the previous step */
     int32_t has_adapters;   /* some sequence uses one: adapter_slots is filled in */

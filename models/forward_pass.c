@@ -144,7 +144,7 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
     const struct model_config *config = pass->config;
     const struct layer_weights *w = &pass->weights->layers[layer];
     int32_t rope = config->layers[layer].rope;
-    int32_t cached_layer = layer - pass->shard->first_layer;
+    const struct kv_place place = pass->places[layer - pass->shard->first_layer];
     forward_pass_apply(pass, &w->qkv, x, &pass->wide);
     if (config->qk_norm != QK_NORM_NONE)
         normalise_q_and_k(pass, w);
@@ -153,14 +153,16 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
                               .qkv = pass->wide.data,
                               .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
                               .cache = pass->cache,
-                              .layer = cached_layer,
+                              .group = place.group,
+                              .layer = place.layer,
                               .num_q_heads = pass->shard->num_heads,
                               .rotary_dim = config->rotary_dim,
                               .interleaved = config->rope_interleaved});
     b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->wide.data,
                                                         .out = out->data,
                                                         .cache = pass->cache,
-                                                        .layer = cached_layer,
+                                                        .group = place.group,
+                                                        .layer = place.layer,
                                                         .num_q_heads = pass->shard->num_heads,
                                                         .scale = config->attention_scale,
                                                         .window = config->layers[layer].window,

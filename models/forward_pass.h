@@ -4,6 +4,7 @@
 #define QUIRE_MODELS_FORWARD_PASS_H
 
 #include "kernels/backend.h"
+#include "models/kv_groups.h"
 #include "models/lora/lora_slots.h"
 #include "models/weights/model_shard.h"
 #include "models/weights/weights.h"
@@ -14,9 +15,10 @@ struct forward_pass {
     const struct model_shard *shard; /* sizes are those of the shard, not of the configuration */
     const struct weights *weights;
     struct kv_cache *cache;
-    const struct lora_slots *lora; /* NULL: no room for adapters */
-    bool has_adapters;             /* some sequence of the step uses one */
-    int32_t num_tokens;            /* of the step: rows of every activation */
+    struct kv_place places[MODEL_MAX_LAYERS]; /* in the cache, of the rank's layers */
+    const struct lora_slots *lora;            /* NULL: no room for adapters */
+    bool has_adapters;                        /* some sequence of the step uses one */
+    int32_t num_tokens;                       /* of the step: rows of every activation */
 
     /* Activations of the backend's type. `hidden` lives through the step. `wide` holds qkv, then
      * gate_up, and in between what will be added to `hidden`. `narrow` holds in turn the input of

@@ -229,6 +229,8 @@ int llama_create(struct backend *backend, const struct model_config *config,
     llama->pass = (struct forward_pass){
         .backend = backend, .config = config, .shard = shard, .weights = weights, .lora = lora};
     llama->limits = limits;
+    for (int32_t i = 0; i < shard->num_layers; i++)
+        llama->pass.places[i] = kv_groups_place(config, shard, limits, shard->first_layer + i);
     if (alloc_workspace(llama, err) != 0) {
         llama_destroy(llama);
         return -1;
@@ -557,7 +559,9 @@ static int record_step(struct llama *llama, int32_t num_rows, bool is_first, str
                        struct error *err) {
     static const int32_t no_tokens[1] = {0};
     struct backend *b = llama->pass.backend;
-    const struct step_inputs padding = {.num_padding = num_rows, .query_start = no_tokens};
+    const struct step_inputs padding = {.num_padding = num_rows,
+                                        .num_groups = serving_limits_groups(llama->limits),
+                                        .query_start = no_tokens};
     if (is_first || !llama->was_recorded) {
         b->ops->step_begin(b, &padding);
         enqueue_decode(llama, num_rows);

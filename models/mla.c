@@ -47,6 +47,7 @@ static void apply_heads(const struct forward_pass *pass, const struct projection
 static void store(const struct forward_pass *pass, int32_t layer, int32_t q_dim) {
     struct backend *b = pass->backend;
     const struct model_config *config = pass->config;
+    const struct kv_place place = pass->places[layer - pass->shard->first_layer];
     int32_t rope = config->layers[layer].rope;
     b->ops->store_latent(b,
                          &(struct latent_store_args){
@@ -55,7 +56,8 @@ static void store(const struct forward_pass *pass, int32_t layer, int32_t q_dim)
                              .queries = pass->queries.data,
                              .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
                              .cache = pass->cache,
-                             .layer = layer - pass->shard->first_layer,
+                             .group = place.group,
+                             .layer = place.layer,
                              .num_q_heads = pass->shard->num_heads,
                              .q_dim = q_dim,
                              .rotary_dim = config->rotary_dim,
@@ -68,6 +70,7 @@ void forward_pass_latent_attention(const struct forward_pass *pass, int32_t laye
     const struct model_config *config = pass->config;
     const struct latent_config *latent = &config->latent;
     const struct layer_weights *w = &pass->weights->layers[layer];
+    const struct kv_place place = pass->places[layer - pass->shard->first_layer];
     int32_t q_dim = model_config_query_dim(config);
     forward_pass_apply_whole(pass, &w->kv_a, x, &pass->latent);
     normalise(pass, &w->kv_a_norm, &pass->latent, latent->kv_rank, config->head_dim);
@@ -77,7 +80,8 @@ void forward_pass_latent_attention(const struct forward_pass *pass, int32_t laye
     b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->queries.data,
                                                         .out = pass->wide.data,
                                                         .cache = pass->cache,
-                                                        .layer = layer - pass->shard->first_layer,
+                                                        .group = place.group,
+                                                        .layer = place.layer,
                                                         .num_q_heads = pass->shard->num_heads,
                                                         .scale = config->attention_scale,
                                                         .window = config->layers[layer].window,

@@ -192,13 +192,10 @@ static int32_t token_at(const struct planned_sequence *entry, int32_t position, 
 static void add_token(struct batch_builder *builder, struct step *step,
                       struct planned_sequence *entry, int32_t index) {
     struct batch_arena *arena = &step->arena;
-    const struct sequence *sequence = entry->sequence;
     int32_t position = entry->begin + index, i = arena->counts->num_tokens++;
     arena->token_ids[i] = token_at(entry, position, &arena->token_rows[i]);
     arena->counts->has_token_rows |= arena->token_rows[i] >= 0;
     arena->positions[i] = position;
-    arena->slot_mapping[i] =
-        block_table_slot(&sequence->table, builder->limits->block_size, position);
     add_rows_after(builder, step, entry, index);
 }
 
@@ -246,11 +243,28 @@ static void add_draft_request(struct batch_builder *builder, struct step *step,
 }
 
 /* Nothing reads the blocks that fell out of the window; their entries name a block there is. */
-static void add_table(struct step *step, const struct block_table *table, int32_t index) {
-    int32_t *row =
-        step->arena.block_tables + (size_t)index * (size_t)step->arena.counts->max_blocks_per_seq;
-    memcpy(row, table->blocks, (size_t)table->num_blocks * sizeof(*row));
-    memset(row, 0, (size_t)table->num_dropped * sizeof(*row));
+static void add_table(const struct batch_builder *builder, struct step *step,
+                      const struct block_table *table, int32_t index) {
+    const struct batch_counts *counts = step->arena.counts;
+    for (int32_t group = 0; group < table->num_groups; group++) {
+        size_t first = (size_t)group * (size_t)step->plan.num_entries + (size_t)index;
+        int32_t *row = step->arena.block_tables + first * (size_t)counts->max_blocks_per_seq;
+        memcpy(row, block_table_at(table, group, 0), (size_t)table->num_blocks * sizeof(*row));
+        if (group >= builder->limits->num_full_groups)
+            memset(row, 0, (size_t)table->num_dropped * sizeof(*row));
+    }
+}
+
+/* The slots of a group come after those of all the step's tokens in the one before it. */
+static void add_slots(const struct batch_builder *builder, struct step *step,
+                      const struct planned_sequence *entry, int32_t first_token) {
+    const struct block_table *table = &entry->sequence->table;
+    for (int32_t group = 0; group < table->num_groups; group++) {
+        int32_t *slots = step->arena.slot_mapping + (size_t)group * (size_t)step->plan.num_tokens;
+        for (int32_t i = 0; i < entry->num_tokens; i++)
+            slots[first_token + i] =
+                block_table_slot(table, group, builder->limits->block_size, entry->begin + i);
+    }
 }
 
 static void add_entry(struct batch_builder *builder, struct step *step,
@@ -262,6 +276,7 @@ static void add_entry(struct batch_builder *builder, struct step *step,
     entry->first_row = counts->num_sample_rows;
     for (int32_t i = 0; i < entry->num_tokens; i++)
         add_token(builder, step, entry, i);
+    add_slots(builder, step, entry, counts->num_tokens - entry->num_tokens);
     step->arena.query_start[index + 1] = counts->num_tokens;
     step->arena.context_lens[index] = entry->begin + entry->num_tokens;
     const struct adapter *adapter = entry->sequence->request->adapter;
@@ -269,7 +284,7 @@ static void add_entry(struct batch_builder *builder, struct step *step,
     counts->has_adapters |= adapter != NULL;
     add_hidden_sum(builder, step, entry);
     add_draft_request(builder, step, entry, index);
-    add_table(step, &entry->sequence->table, index);
+    add_table(builder, step, &entry->sequence->table, index);
     if (entry->samples && entry->sequence->in_flight.num_samples > 0)
         counts->has_late_inputs |= sampling_inputs_need_tokens(entry->sequence);
 }
@@ -296,6 +311,7 @@ void batch_builder_build(struct batch_builder *builder, struct step *step,
                          const struct block_manager *blocks) {
     struct batch_arena *arena = &step->arena;
     *arena->counts = (struct batch_counts){
+        .num_groups = serving_limits_groups(builder->limits),
         .max_blocks_per_seq = longest_table(&step->plan),
         .num_swap_out = copy_moves(&blocks->swap_out, arena->swap_out_from, arena->swap_out_to),
         .num_swap_in = copy_moves(&blocks->swap_in, arena->swap_in_from, arena->swap_in_to),
@@ -306,6 +322,7 @@ void batch_builder_build(struct batch_builder *builder, struct step *step,
     builder->num_drafts = 0;
     for (int32_t i = 0; i < step->plan.num_entries; i++)
         add_entry(builder, step, &step->plan.entries[i]);
+    CHECK(arena->counts->num_groups == 1 || arena->counts->num_tokens == step->plan.num_tokens);
     step->result.num_sample_rows = 0;
     step->batch = batch_arena_view(arena);
     step->awaits_supply = step->batch.has_late_inputs;

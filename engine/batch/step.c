@@ -11,6 +11,7 @@ struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
     return (struct batch_capacity){
         .num_tokens = limits->max_num_batched_tokens,
         .num_seqs = limits->max_num_seqs,
+        .num_groups = serving_limits_groups(limits),
         .num_table_blocks = serving_limits_max_blocks(limits),
         .num_sample_rows = serving_limits_max_sample_rows(limits),
         .num_counts = serving_limits_max_counts(limits),

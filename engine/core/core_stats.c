@@ -124,16 +124,36 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     histogram_add(&stats->request_n, request->params.num_choices);
 }
 
-/* Counts in the last block, since all others are full, or will be by the steps in flight; one that
+/* Counts in the last blocks, since all others are full, or will be by the steps in flight; one that
  * is shared counts in parts. */
 static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct block_table *table = &sequence->table;
     int32_t room = table->num_blocks * scheduler->config.kv.limits->block_size -
                    sequence_num_computed_ahead(sequence);
-    if (room <= 0)
+    double count = 0;
+    for (int32_t group = 0; room > 0 && group < table->num_groups; group++) {
+        int32_t last = *block_table_at(table, group, table->num_blocks - 1);
+        count += (double)room / scheduler->blocks.pool.blocks[last].references;
+    }
+    return count;
+}
+
+/* Counts in the first blocks of groups that have the window: what lies before it is not seen any
+ * more. */
+static double num_unseen_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
+    const struct serving_limits *limits = scheduler->config.kv.limits;
+    const struct block_table *table = &sequence->table;
+    int32_t num_unseen = sequence->num_computed - limits->window + 1;
+    num_unseen =
+        min_int32(num_unseen - table->num_dropped * limits->block_size, limits->block_size);
+    double count = 0;
+    if (limits->window == 0 || num_unseen <= 0 || table->num_dropped >= table->num_blocks)
         return 0;
-    int32_t last = table->blocks[table->num_blocks - 1];
-    return (double)room / scheduler->blocks.pool.blocks[last].references;
+    for (int32_t group = limits->num_full_groups; group < table->num_groups; group++) {
+        int32_t first = *block_table_at(table, group, table->num_dropped);
+        count += (double)num_unseen / scheduler->blocks.pool.blocks[first].references;
+    }
+    return count;
 }
 
 static void count_sequences(struct engine_stats *stats, const struct sequence_group *group) {
@@ -148,7 +168,8 @@ static int64_t num_held_tokens(const struct scheduler *scheduler) {
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
-                held -= num_empty_slots(scheduler, &g->sequences[i]);
+                held -= num_empty_slots(scheduler, &g->sequences[i]) +
+                        num_unseen_slots(scheduler, &g->sequences[i]);
     return (int64_t)(held + 0.5);
 }
 

@@ -9,6 +9,7 @@ static struct batch_capacity capacity_of(const struct serving_limits *limits) {
     return (struct batch_capacity){
         .num_tokens = limits->max_num_batched_tokens,
         .num_seqs = limits->max_num_seqs,
+        .num_groups = serving_limits_groups(limits),
         .num_table_blocks = serving_limits_max_blocks(limits),
         .num_sample_rows = limits->max_num_seqs,
         .num_counts = 1,
@@ -83,7 +84,9 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
         a->context_lens[s] = s == 0 ? limits->max_model_len : count;
         for (int32_t i = 0; i < count; i++, token++) {
             a->positions[token] = a->context_lens[s] - count + i;
-            a->slot_mapping[token] = a->positions[token] % limits->block_size;
+            for (int32_t g = 0; g < serving_limits_groups(limits); g++)
+                a->slot_mapping[(size_t)g * (size_t)num_tokens + (size_t)token] =
+                    a->positions[token] % limits->block_size;
         }
         a->hidden_spans[s] = (struct row_span){a->query_start[s], count};
         a->query_start[s + 1] = token;
@@ -94,6 +97,7 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
     *a->counts = (struct batch_counts){
         .num_tokens = num_tokens,
         .num_seqs = num_seqs,
+        .num_groups = serving_limits_groups(limits),
         .max_blocks_per_seq = serving_limits_max_blocks(limits),
         .has_adapters = has_adapters,
         .num_copies = 1,

@@ -4,6 +4,7 @@
 #include "config/base/check.h"
 #include "engine/executor/sizing.h"
 #include "kernels/kv_type.h"
+#include "models/kv_groups.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static void choose_lora_shape(struct rank *rank) {
 static void set_layout(struct rank *rank) {
     const struct model_config *model = &rank->model->config;
     rank->cache.layout = (struct kv_layout){
-        .num_layers = rank->shard.num_layers,
+        .num_layers = kv_groups_layers(model, &rank->shard, &rank->limits),
         .num_kv_heads = rank->shard.num_kv_heads,
         .head_dim = model->head_dim,
         .latent_dim = model->latent.kv_rank,

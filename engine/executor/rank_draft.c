@@ -18,7 +18,7 @@ static const char *what(const struct model *draft) {
 
 int rank_draft_check(const struct executor_config *config, struct error *err) {
     int32_t num_ranks = max_int32(config->num_ranks, 1) * max_int32(config->num_stages, 1);
-    int32_t kept = config->limits.window;
+    int32_t kept = serving_limits_longest_window(&config->limits);
     if (config->draft_model == NULL)
         return 0;
     if (config->transport != NULL)
@@ -104,6 +104,8 @@ size_t rank_draft_plan(struct rank_draft *draft, const struct serving_limits *li
     draft->limits = *limits;
     draft->limits.vocab_size = config->vocab_size;
     draft->limits.hidden_size = config->hidden_size;
+    draft->limits.num_groups = 1; /* the first, which keeps all that any other keeps */
+    draft->limits.num_full_groups = 0;
     size_t weights = weights_needed(draft->model, &draft->shard, options, b);
     size_t workspace = llama_workspace_needed(config, &draft->shard, NULL, b->activation_dtype,
                                               b->head_rows_step, &draft->limits);

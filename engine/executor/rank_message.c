@@ -85,7 +85,8 @@ static int check_limits(const struct serving_limits *l, const struct serving_lim
         l->block_size != requested->block_size ||
         l->num_speculative_tokens != requested->num_speculative_tokens ||
         l->max_logprobs != requested->max_logprobs || l->vocab_size != requested->vocab_size ||
-        l->hidden_size != requested->hidden_size || l->window != requested->window)
+        l->hidden_size != requested->hidden_size || l->window != requested->window ||
+        l->num_groups != requested->num_groups || l->num_full_groups != requested->num_full_groups)
         return error_set(err, ERROR_RESTART, "its limits are not those requested");
     if (!is_chosen(l->max_num_seqs, requested->max_num_seqs) ||
         !is_chosen(l->max_num_batched_tokens, requested->max_num_batched_tokens) ||

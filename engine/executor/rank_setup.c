@@ -367,7 +367,7 @@ static bool has_room(struct rank *ranks, int32_t num_ranks, int32_t max_model_le
     if (choose_kv_blocks(ranks, num_ranks, KV_LENGTH_SOUGHT, &limits, NULL) != 0)
         return false;
     return limits.num_blocks - num_spare(&ranks[0], limits.num_blocks) >=
-           serving_limits_max_blocks(&limits);
+           serving_limits_blocks_for(&limits, max_model_len, limits.max_num_batched_tokens);
 }
 
 int rank_setup_choose_length(const struct rank_setup *setup, struct rank *ranks,

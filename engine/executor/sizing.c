@@ -88,6 +88,10 @@ static int refuse_share(const struct kv_budget *budget, int32_t max_model_len, s
                      mib(needed), mib(needed - bytes));
 }
 
+static size_t tokens_in(const struct serving_limits *limits, size_t num_blocks) {
+    return (size_t)serving_limits_tokens_in(limits, (int64_t)num_blocks);
+}
+
 /* The bytes were requested. */
 static int refuse_bytes(const struct kv_budget *budget, const struct serving_limits *limits,
                         size_t blocks, size_t needed, struct error *err) {
@@ -95,8 +99,8 @@ static int refuse_bytes(const struct kv_budget *budget, const struct serving_lim
                      "--kv-cache-memory-bytes: %zu bytes hold the keys and values of %zu tokens, "
                      "but one sequence of --max-model-len %d needs %zu bytes; raise the former to "
                      "that or lower the latter",
-                     budget->memory_bytes, blocks * (size_t)limits->block_size,
-                     limits->max_model_len, needed);
+                     budget->memory_bytes, tokens_in(limits, blocks), limits->max_model_len,
+                     needed);
 }
 
 /* They were chosen from the system's memory. */
@@ -108,7 +112,7 @@ static int refuse_length(const struct kv_budget *budget, const struct serving_li
                      "in place, which leaves room for %zu tokens; lower --max-model-len (auto: "
                      "what fits) or choose --kv-cache-dtype int8",
                      limits->max_model_len, mib(needed), mib(budget->free_bytes),
-                     blocks * (size_t)limits->block_size);
+                     tokens_in(limits, blocks));
 }
 
 /* Bytes that were requested, and can never be there. */
@@ -132,7 +136,8 @@ int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *
                          struct error *err) {
     CHECK(budget->block_bytes > 0 && limits->block_size > 0 && limits->max_model_len > 0);
     bool was_requested = budget->memory_bytes > 0;
-    size_t per_seq = (size_t)serving_limits_max_blocks(limits);
+    size_t per_seq = (size_t)serving_limits_blocks_for(limits, limits->max_model_len,
+                                                       limits->max_num_batched_tokens);
     size_t bytes = was_requested ? budget->memory_bytes : choose_kv_bytes(budget, limits, per_seq);
     /* slots are 32-bit */
     size_t blocks = min_size(bytes / budget->block_bytes, (size_t)(INT32_MAX / limits->block_size));

@@ -30,7 +30,7 @@ enum kv_length {
 
 /* Memory for the KV block pool. */
 struct kv_budget {
-    size_t block_bytes;  /* of all layers */
+    size_t block_bytes;  /* of all ranks */
     size_t memory_bytes; /* --kv-cache-memory-bytes; 0: chosen here */
     size_t free_bytes;   /* available memory, with everything except the pool in place */
     size_t total_bytes;  /* of the device; 0: the pool is in the system's memory */
@@ -52,7 +52,7 @@ int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *
 
 /* Memory for the host block pool, which holds KV blocks of preempted sequences. */
 struct swap_budget {
-    size_t block_bytes;        /* of all layers */
+    size_t block_bytes;        /* of all ranks */
     size_t memory_bytes;       /* --swap-space; SIZE_MAX: chosen here */
     size_t free_bytes;         /* available system memory, with everything else in place */
     size_t kv_bytes;           /* of the KV block pool */

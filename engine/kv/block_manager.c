@@ -9,9 +9,7 @@
  *
  * A block that becomes free before that takes its move back, which may free the move's
  * source in turn: were it handed out again, it would be a destination twice.
- *
- * A table's chain of keys is continued when a block boundary is crossed; only then is anything
- * hashed. */
+ */
 #include "engine/kv/block_manager.h"
 
 #include "config/base/check.h"
@@ -185,12 +183,19 @@ static void unpin_device(struct block_manager *manager, int32_t id) {
     block_pool_unpin(&manager->pool, id);
 }
 
+int64_t block_manager_num_held(const struct block_manager *manager,
+                               const struct block_table *table) {
+    int64_t num_windowed = table->num_groups - manager->config.limits->num_full_groups;
+    return (int64_t)table->num_groups * table->num_blocks - num_windowed * table->num_dropped;
+}
+
 bool block_manager_grow(struct block_manager *manager, struct block_table *table) {
     CHECK(!table->on_host && table->num_blocks < table->max_blocks);
-    int32_t id = block_manager_take(manager);
-    if (id < 0)
+    if (block_pool_num_free(&manager->pool) < table->num_groups)
         return false;
-    table->blocks[table->num_blocks++] = id;
+    for (int32_t group = 0; group < table->num_groups; group++)
+        *block_table_at(table, group, table->num_blocks) = block_manager_take(manager);
+    table->num_blocks++;
     return true;
 }
 
@@ -204,19 +209,20 @@ static int32_t place_of(const struct block_manager *manager, const struct block_
     return place;
 }
 
-bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
-                              int32_t position) {
-    int32_t place = place_of(manager, table, position);
-    return place < table->num_blocks && manager->pool.blocks[table->blocks[place]].references > 1;
+int32_t block_manager_num_copies(const struct block_manager *manager,
+                                 const struct block_table *table, int32_t position) {
+    int32_t place = place_of(manager, table, position), count = 0;
+    for (int32_t group = 0; place < table->num_blocks && group < table->num_groups; group++)
+        count += manager->pool.blocks[*block_table_at(table, group, place)].references > 1;
+    return count;
 }
 
 /* Copies a block that has another owner. One that is itself to be copied to in this step has its
  * content from there. */
-static bool copy_block(struct block_manager *manager, const struct block_table *table,
+static void copy_block(struct block_manager *manager, const struct block_table *table,
                        int32_t *block) {
     int32_t copy = block_manager_take(manager);
-    if (copy < 0)
-        return false;
+    CHECK(copy >= 0);
     int32_t source = move_list_source(&manager->copies, *block);
     if (source < 0)
         source = *block;
@@ -225,7 +231,6 @@ static bool copy_block(struct block_manager *manager, const struct block_table *
     block_pool_pin(&manager->pool, source);
     block_manager_drop_device(manager, *block, table->last_step);
     *block = copy;
-    return true;
 }
 
 /* Forgets what is drafted of the tokens after the first num_tokens of a block. */
@@ -239,13 +244,17 @@ bool block_manager_make_writable(struct block_manager *manager, struct block_tab
                                  int32_t position) {
     int32_t place = place_of(manager, table, position);
     CHECK(place < table->num_blocks);
-    int32_t *block = &table->blocks[place];
-    if (manager->pool.blocks[*block].references == 1)
-        forget_content(manager, *block);
-    else if (!copy_block(manager, table, block))
+    if (block_pool_num_free(&manager->pool) < block_manager_num_copies(manager, table, position))
         return false;
+    for (int32_t group = 0; group < table->num_groups; group++) {
+        int32_t *block = block_table_at(table, group, place);
+        if (manager->pool.blocks[*block].references == 1)
+            forget_content(manager, *block);
+        else
+            copy_block(manager, table, block);
+    }
     block_table_cut_keys(table, place);
-    cut_drafted(manager, *block, position % manager->config.limits->block_size);
+    cut_drafted(manager, table->blocks[place], position % manager->config.limits->block_size);
     return true;
 }
 
@@ -254,13 +263,16 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     int32_t block_size = manager->config.limits->block_size;
     int32_t num_blocks = block_table_blocks_for(num_tokens, block_size);
     CHECK(!from->on_host && num_blocks <= from->num_blocks);
-    CHECK(to->num_blocks == 0 && num_blocks <= to->max_blocks);
+    CHECK(to->num_blocks == 0 && num_blocks <= to->max_blocks &&
+          to->num_groups == from->num_groups);
     CHECK(from->tenant == to->tenant && block_key_equal(&from->root, &to->root));
-    for (int32_t i = 0; i < num_blocks; i++) {
-        to->blocks[i] = from->blocks[i];
-        if (to->blocks[i] >= 0)
-            block_pool_ref(&manager->pool, to->blocks[i]);
-    }
+    for (int32_t group = 0; group < from->num_groups; group++)
+        for (int32_t i = 0; i < num_blocks; i++) {
+            int32_t block = *block_table_at(from, group, i);
+            *block_table_at(to, group, i) = block;
+            if (block >= 0)
+                block_pool_ref(&manager->pool, block);
+        }
     to->num_blocks = num_blocks;
     to->num_dropped = min_int32(from->num_dropped, num_blocks);
     to->num_keyed = from->num_keyed;
@@ -269,125 +281,30 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     block_table_cut_keys(to, num_tokens / block_size);
 }
 
-/* Describes the table's first block without a key; `tokens` has room for its tokens. */
-static struct block_content next_content(const struct block_manager *manager,
-                                         const struct block_table *table,
-                                         const struct token_view *view, int32_t *tokens) {
-    int32_t block_size = manager->config.limits->block_size;
-    token_view_copy(view, table->num_keyed * block_size, block_size, tokens);
-    return (struct block_content){
-        .key = block_key_next(&manager->config.secret, &table->key, tokens, block_size),
-        .previous = table->key,
-        .tenant = table->tenant,
-        .is_first = table->num_keyed == 0,
-        .is_private = manager->config.num_tenants > 1 ||
-                      !block_key_equal(&table->root, &manager->public_root),
-        .adapter = table->adapter,
-        .tokens = tokens};
-}
-
-static void add_key(struct block_table *table, const struct block_key *key) {
-    table->num_keyed++;
-    table->key = *key;
-}
-
-static void add_missing_keys(const struct block_manager *manager, struct block_table *table,
-                             const struct token_view *view, int32_t num_blocks) {
-    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
-    while (table->num_keyed < num_blocks) {
-        struct block_content content = next_content(manager, table, view, tokens);
-        add_key(table, &content.key);
-        table->keyed_ahead = true;
+/* Of the groups from `first` to before `end`. */
+static void drop_blocks(struct block_manager *manager, const struct block_table *table,
+                        int32_t place, int32_t first, int32_t end) {
+    for (int32_t group = first; group < end; group++) {
+        int32_t *block = block_table_at(table, group, place);
+        if (table->on_host)
+            block_manager_drop_host(manager, *block);
+        else
+            block_manager_drop_device(manager, *block, table->last_step);
+        *block = -1;
     }
 }
 
-int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
-                            const struct token_view *view, int32_t limit) {
-    if (!manager->config.caching)
-        return 0;
-    CHECK(!table->on_host && limit >= 0);
-    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
-    int32_t block_size = manager->config.limits->block_size, num_before = table->num_blocks;
-    int32_t most = limit / block_size < table->max_blocks ? limit / block_size : table->max_blocks;
-    if (num_before < most)
-        add_missing_keys(manager, table, view, num_before);
-    while (table->num_blocks < most) {
-        struct block_content content = next_content(manager, table, view, tokens);
-        int32_t found = prefix_cache_find(&manager->cache, &content);
-        if (found < 0)
-            break;
-        block_pool_ref(&manager->pool, found);
-        table->blocks[table->num_blocks++] = found;
-        add_key(table, &content.key);
-    }
-    return (table->num_blocks - num_before) * block_size;
-}
-
-bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
-                             const struct token_view *a_view, struct block_table *b,
-                             const struct token_view *b_view, int32_t num_blocks) {
-    int32_t a_tokens[BLOCK_KEY_MAX_TOKENS], b_tokens[BLOCK_KEY_MAX_TOKENS];
-    int32_t block_size = manager->config.limits->block_size;
-    CHECK(num_blocks <= a->num_blocks && num_blocks <= b->num_blocks);
-    if (!manager->config.caching || a->tenant != b->tenant || !block_key_equal(&a->root, &b->root))
-        return false;
-    token_view_copy(a_view, num_blocks * block_size, block_size, a_tokens);
-    token_view_copy(b_view, num_blocks * block_size, block_size, b_tokens);
-    if (memcmp(a_tokens, b_tokens, (size_t)block_size * sizeof(*a_tokens)) != 0)
-        return false;
-    add_missing_keys(manager, a, a_view, num_blocks);
-    add_missing_keys(manager, b, b_view, num_blocks);
-    CHECK(a->num_keyed == num_blocks && b->num_keyed == num_blocks);
-    return block_key_equal(&a->key, &b->key);
-}
-
-static void publish_block(struct block_manager *manager, const struct block_table *table,
-                          int32_t *block, const struct block_content *content) {
-    int32_t known = prefix_cache_find(&manager->cache, content);
-    if (known == *block)
-        return;
-    if (known >= 0) {
-        block_pool_ref(&manager->pool, known);
-        block_manager_drop_device(manager, *block, table->last_step);
-        *block = known;
-    } else if (prefix_cache_insert(&manager->cache, *block, content)) {
-        block_pool_set_cached(&manager->pool, *block, table->tenant);
-    }
-}
-
-void block_manager_publish(struct block_manager *manager, struct block_table *table,
-                           const struct token_view *view, int32_t num_computed) {
-    int32_t num_full = num_computed / manager->config.limits->block_size;
-    if (table->keyed_ahead)
-        block_table_cut_keys(table, 0);
-    if (!manager->config.caching || num_full <= table->num_keyed)
-        return;
-    CHECK(!table->on_host && num_full <= table->num_blocks);
-    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
-    while (table->num_keyed < num_full) {
-        struct block_content content = next_content(manager, table, view, tokens);
-        if (table->num_keyed >= table->num_dropped)
-            publish_block(manager, table, &table->blocks[table->num_keyed], &content);
-        add_key(table, &content.key);
-    }
-}
-
-static void drop_block(struct block_manager *manager, const struct block_table *table,
-                       int32_t place) {
-    if (table->on_host)
-        block_manager_drop_host(manager, table->blocks[place]);
-    else
-        block_manager_drop_device(manager, table->blocks[place], table->last_step);
+static void drop_last(struct block_manager *manager, struct block_table *table) {
+    int32_t place = --table->num_blocks;
+    drop_blocks(manager, table, place, 0, block_manager_groups_at(manager, table, place));
 }
 
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position) {
     int32_t end = position / manager->config.limits->block_size;
-    for (; table->num_dropped < end && table->num_dropped < table->num_blocks;
-         table->num_dropped++) {
-        drop_block(manager, table, table->num_dropped);
-        table->blocks[table->num_dropped] = -1;
-    }
+    for (; table->num_dropped < end && table->num_dropped < table->num_blocks; table->num_dropped++)
+        drop_blocks(manager, table, table->num_dropped, manager->config.limits->num_full_groups,
+                    table->num_groups);
 }
 
 /* Gives back the last block first: of what stays in the cache a prefix outlives its continuations,
@@ -398,17 +315,17 @@ void block_manager_trim(struct block_manager *manager, struct block_table *table
     CHECK(num_blocks >= table->num_dropped);
     int32_t num_full = num_tokens / manager->config.limits->block_size;
     while (table->num_blocks > num_blocks)
-        drop_block(manager, table, --table->num_blocks);
+        drop_last(manager, table);
     block_table_cut_keys(table, num_full);
-    if (num_full < num_blocks && num_full >= table->num_dropped)
+    if (num_full < num_blocks && block_manager_groups_at(manager, table, num_full) > 0)
         cut_drafted(manager, table->blocks[num_full],
                     num_tokens % manager->config.limits->block_size);
 }
 
 void block_manager_release(struct block_manager *manager, struct block_table *table) {
-    while (table->num_blocks > table->num_dropped)
-        drop_block(manager, table, --table->num_blocks);
-    table->num_blocks = table->num_dropped = 0;
+    while (table->num_blocks > 0)
+        drop_last(manager, table);
+    table->num_dropped = 0;
     table->on_host = false;
     block_table_cut_keys(table, 0);
 }
@@ -416,7 +333,8 @@ void block_manager_release(struct block_manager *manager, struct block_table *ta
 int32_t block_manager_num_drafted(const struct block_manager *manager,
                                   const struct block_table *table, int32_t most) {
     int32_t block_size = manager->config.limits->block_size;
-    int32_t place = table->num_dropped, count = place * block_size;
+    int32_t place = manager->config.limits->num_full_groups > 0 ? 0 : table->num_dropped;
+    int32_t count = place * block_size;
     CHECK(!table->on_host);
     for (bool is_full = true; is_full && place < table->num_blocks && count < most; place++) {
         int32_t num_drafted = manager->pool.blocks[table->blocks[place]].num_drafted;

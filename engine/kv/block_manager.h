@@ -73,9 +73,11 @@ size_t block_manager_bytes(const struct block_manager_config *config); /* what i
 /* Every table must have been released. Accepts a zeroed one. */
 void block_manager_finish(struct block_manager *manager);
 
-/* Appends cached blocks to a table whose num_blocks * block_size tokens are all computed, as long
- * as the next full block's tokens are among the first `limit` and the cache has it. Returns the
- * number of tokens added (0 without caching). The appended blocks may be in use by others. */
+/* Appends cached blocks to a table whose num_blocks * block_size tokens are all computed: of the
+ * longest prefix among the first `limit` tokens of which the cache has all that the next token
+ * sees. Of the groups that have the window, drops the blocks before that, where there are other
+ * groups too. Returns the number of tokens added (0 without caching). The appended blocks may be in
+ * use by others. */
 int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
                             const struct token_view *tokens, int32_t limit);
 /* Returns whether both tables, in each of which exactly num_blocks full blocks are computed, would
@@ -94,21 +96,22 @@ void block_manager_publish(struct block_manager *manager, struct block_table *ta
  * between the plans of two steps. */
 void block_manager_flush_cache(struct block_manager *manager);
 
-/* Appends one block; false when none is free. */
+/* Appends a block of each group; false when there are not as many free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
-/* Returns whether writing at that position needs a free block for a copy, because the block there
- * has another owner. False beyond the table. */
-bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
-                              int32_t position);
-/* Makes the block at that position, which the table holds, writable: copies it if it has another
- * owner, otherwise removes it from the cache. Returns false when no block is free. */
+/* Returns how many free blocks writing at that position needs for copies of those that have another
+ * owner. 0 beyond the table. */
+int32_t block_manager_num_copies(const struct block_manager *manager,
+                                 const struct block_table *table, int32_t position);
+/* Makes the blocks at that position, which the table holds, writable: copies each that has another
+ * owner, otherwise removes it from the cache. Returns false, and does nothing, when there are not
+ * enough free blocks. */
 bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,
                                  int32_t position);
 /* Makes the empty table `to` share the blocks of the first num_tokens tokens of `from`; the last
  * one may be partly filled. Both have the same root. */
 void block_manager_fork(struct block_manager *manager, const struct block_table *from,
                         struct block_table *to, int32_t num_tokens);
-/* Drops the blocks that hold only tokens before `position`. */
+/* Of the groups that have the window, drops the blocks that hold only tokens before `position`. */
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position);
 /* Releases the blocks after those of the first num_tokens tokens, and forgets what the draft model
@@ -128,6 +131,9 @@ int32_t block_manager_num_drafted(const struct block_manager *manager,
 void block_manager_add_drafted(struct block_manager *manager, const struct block_table *table,
                                int32_t begin, int32_t end);
 
+/* Returns the number of blocks of all groups that the table holds. */
+int64_t block_manager_num_held(const struct block_manager *manager,
+                               const struct block_table *table);
 /* Returns the number of distinct blocks that the tables hold (all on the same side). */
 int32_t block_manager_count_distinct(struct block_manager *manager,
                                      struct block_table *const *tables, int32_t num_tables);

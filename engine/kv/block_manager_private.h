@@ -4,6 +4,13 @@
 
 #include "engine/kv/block_manager.h"
 
+/* Returns how many groups still have a block there: the first ones, since those that see everything
+ * drop none. */
+static inline int32_t block_manager_groups_at(const struct block_manager *manager,
+                                              const struct block_table *table, int32_t index) {
+    return index < table->num_dropped ? manager->config.limits->num_full_groups : table->num_groups;
+}
+
 /* Returns a device block with one owner and no content, or -1. */
 int32_t block_manager_take(struct block_manager *manager);
 

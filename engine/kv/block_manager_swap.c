@@ -44,23 +44,28 @@ static int32_t block_to_swap_in(const struct block_manager *manager, int32_t hos
     return block->references > 0 || block->pins > 0 ? -1 : host;
 }
 
+/* Marks those of a table in moved_to, or removes the marks. Returns how many it changed. */
+static int32_t mark_blocks(struct block_manager *manager, const struct block_table *table,
+                           counted_fn *counted_for, bool marks) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < table->num_blocks; i++)
+        for (int32_t g = 0; g < block_manager_groups_at(manager, table, i); g++) {
+            int32_t counted = counted_for(manager, *block_table_at(table, g, i));
+            if (counted < 0 || (manager->moved_to[counted] >= 0) == marks)
+                continue;
+            manager->moved_to[counted] = marks ? counted : -1;
+            count++;
+        }
+    return count;
+}
+
 static int32_t count_blocks(struct block_manager *manager, struct block_table *const *tables,
                             int32_t num_tables, counted_fn *counted_for) {
     int32_t count = 0;
     for (int32_t t = 0; t < num_tables; t++)
-        for (int32_t i = tables[t]->num_dropped; i < tables[t]->num_blocks; i++) {
-            int32_t counted = counted_for(manager, tables[t]->blocks[i]);
-            if (counted < 0 || manager->moved_to[counted] >= 0)
-                continue;
-            manager->moved_to[counted] = counted;
-            count++;
-        }
+        count += mark_blocks(manager, tables[t], counted_for, true);
     for (int32_t t = 0; t < num_tables; t++)
-        for (int32_t i = tables[t]->num_dropped; i < tables[t]->num_blocks; i++) {
-            int32_t counted = counted_for(manager, tables[t]->blocks[i]);
-            if (counted >= 0)
-                manager->moved_to[counted] = -1;
-        }
+        mark_blocks(manager, tables[t], counted_for, false);
     return count;
 }
 
@@ -95,18 +100,23 @@ static int32_t swap_block_out(struct block_manager *manager, int32_t source) {
     return host;
 }
 
+static void swap_entry_out(struct block_manager *manager, const struct block_table *table,
+                           int32_t *block) {
+    int32_t source = content_block(manager, *block);
+    int32_t host = manager->moved_to[source];
+    if (host >= 0)
+        block_pool_ref(&manager->host, host);
+    else
+        host = swap_block_out(manager, source);
+    block_manager_drop_device(manager, *block, table->last_step);
+    *block = host;
+}
+
 /* Moves the last block first, as a release does. */
 static void swap_table_out(struct block_manager *manager, struct block_table *table) {
-    for (int32_t i = table->num_blocks - 1; i >= table->num_dropped; i--) {
-        int32_t source = content_block(manager, table->blocks[i]);
-        int32_t host = manager->moved_to[source];
-        if (host >= 0)
-            block_pool_ref(&manager->host, host);
-        else
-            host = swap_block_out(manager, source);
-        block_manager_drop_device(manager, table->blocks[i], table->last_step);
-        table->blocks[i] = host;
-    }
+    for (int32_t i = table->num_blocks - 1; i >= 0; i--)
+        for (int32_t g = 0; g < block_manager_groups_at(manager, table, i); g++)
+            swap_entry_out(manager, table, block_table_at(table, g, i));
     table->on_host = true;
 }
 
@@ -126,14 +136,15 @@ bool block_manager_swap_out(struct block_manager *manager, struct block_table *c
 /* Comes before any block is taken for another, since a found one may be free and the next in
  * turn. */
 static void take_found(struct block_manager *manager, struct block_table *table) {
-    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
-        int32_t found = find_origin(manager, table->blocks[i]);
-        if (found < 0)
-            continue;
-        block_pool_ref(&manager->pool, found);
-        block_manager_drop_host(manager, table->blocks[i]);
-        table->blocks[i] = mark_found(found);
-    }
+    for (int32_t i = 0; i < table->num_blocks; i++)
+        for (int32_t g = 0; g < block_manager_groups_at(manager, table, i); g++) {
+            int32_t *block = block_table_at(table, g, i), found = find_origin(manager, *block);
+            if (found < 0)
+                continue;
+            block_pool_ref(&manager->pool, found);
+            block_manager_drop_host(manager, *block);
+            *block = mark_found(found);
+        }
 }
 
 static int32_t swap_block_in(struct block_manager *manager, int32_t host) {
@@ -147,22 +158,27 @@ static int32_t swap_block_in(struct block_manager *manager, int32_t host) {
 }
 
 /* The cache no longer knows a block that was swapped in. */
-static void swap_table_in(struct block_manager *manager, struct block_table *table) {
-    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
-        int32_t host = table->blocks[i];
-        if (host < 0) {
-            table->blocks[i] = mark_found(host);
-            continue;
-        }
-        int32_t block = manager->moved_to[host];
-        if (block >= 0)
-            block_pool_ref(&manager->pool, block);
-        else
-            block = swap_block_in(manager, host);
-        block_manager_drop_host(manager, host);
-        table->blocks[i] = block;
-        block_table_cut_keys(table, i);
+static void swap_entry_in(struct block_manager *manager, struct block_table *table, int32_t index,
+                          int32_t *entry) {
+    int32_t host = *entry;
+    if (host < 0) {
+        *entry = mark_found(host);
+        return;
     }
+    int32_t block = manager->moved_to[host];
+    if (block >= 0)
+        block_pool_ref(&manager->pool, block);
+    else
+        block = swap_block_in(manager, host);
+    block_manager_drop_host(manager, host);
+    *entry = block;
+    block_table_cut_keys(table, index);
+}
+
+static void swap_table_in(struct block_manager *manager, struct block_table *table) {
+    for (int32_t i = 0; i < table->num_blocks; i++)
+        for (int32_t g = 0; g < block_manager_groups_at(manager, table, i); g++)
+            swap_entry_in(manager, table, i, block_table_at(table, g, i));
     table->on_host = false;
 }
 

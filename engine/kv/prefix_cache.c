@@ -13,6 +13,7 @@ struct cached_block {
     struct block_key previous;
     uint64_t serial; /* 0: not known */
     int32_t tenant;
+    int32_t group;
     int32_t next; /* of the bucket, -1 at the end */
 };
 
@@ -72,23 +73,26 @@ void prefix_cache_finish(struct prefix_cache *cache) {
     memset(cache, 0, sizeof(*cache));
 }
 
-static int32_t *bucket_of(const struct prefix_cache *cache, const struct block_key *key) {
-    return &cache->buckets[key->low & (uint64_t)(cache->num_buckets - 1)];
+static int32_t *bucket_of(const struct prefix_cache *cache, const struct block_key *key,
+                          int32_t group) {
+    return &cache->buckets[(key->low + (uint64_t)group) & (uint64_t)(cache->num_buckets - 1)];
 }
 
 static int32_t *tokens_of(const struct prefix_cache *cache, int32_t block) {
     return cache->tokens + (size_t)block * (size_t)cache->block_size;
 }
 
-static int32_t find_key(const struct prefix_cache *cache, const struct block_key *key) {
-    int32_t block = *bucket_of(cache, key);
-    while (block >= 0 && !block_key_equal(&cache->blocks[block].key, key))
+static int32_t find_key(const struct prefix_cache *cache, const struct block_key *key,
+                        int32_t group) {
+    int32_t block = *bucket_of(cache, key, group);
+    while (block >= 0 && (cache->blocks[block].group != group ||
+                          !block_key_equal(&cache->blocks[block].key, key)))
         block = cache->blocks[block].next;
     return block;
 }
 
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_content *content) {
-    int32_t block = find_key(cache, &content->key);
+    int32_t block = find_key(cache, &content->key, content->group);
     if (block < 0)
         return -1;
     const struct cached_block *known = &cache->blocks[block];
@@ -106,20 +110,21 @@ static void tell_stored(const struct prefix_cache *cache, const struct block_con
                                        .is_private = content->is_private,
                                        .adapter = content->adapter,
                                        .tokens = content->tokens};
-    if (cache->events != NULL)
+    if (cache->events != NULL && content->group == 0)
         cache->events->stored(cache->events->context, &block);
 }
 
 bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content) {
     CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial == 0);
-    if (find_key(cache, &content->key) >= 0)
+    if (find_key(cache, &content->key, content->group) >= 0)
         return false;
-    int32_t *bucket = bucket_of(cache, &content->key);
+    int32_t *bucket = bucket_of(cache, &content->key, content->group);
     cache->blocks[block] = (struct cached_block){.key = content->key,
                                                  .previous = content->previous,
                                                  .serial = ++cache->num_inserted,
                                                  .tenant = content->tenant,
+                                                 .group = content->group,
                                                  .next = *bucket};
     memcpy(tokens_of(cache, block), content->tokens,
            (size_t)cache->block_size * sizeof(*content->tokens));
@@ -131,13 +136,13 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
 
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
     CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial != 0);
-    int32_t *link = bucket_of(cache, &cache->blocks[block].key);
+    int32_t *link = bucket_of(cache, &cache->blocks[block].key, cache->blocks[block].group);
     while (*link != block)
         link = &cache->blocks[*link].next;
     *link = cache->blocks[block].next;
     cache->blocks[block].serial = 0;
     cache->num_known--;
-    if (cache->events != NULL)
+    if (cache->events != NULL && cache->blocks[block].group == 0)
         cache->events->removed(cache->events->context, &cache->blocks[block].key);
 }
 

@@ -13,7 +13,8 @@ struct cached_block;
 
 /* Describes what a block's keys and values depend on. */
 struct block_content {
-    struct block_key key;
+    struct block_key key;      /* the same for all groups of layers */
+    int32_t group;             /* whose layers the block holds; events are about those of group 0 */
     struct block_key previous; /* key of the block before it, or the root */
     int32_t tenant;
     bool is_first;   /* first of its history: `previous` is the root */

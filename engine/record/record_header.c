@@ -1,5 +1,7 @@
 #include "engine/record/record_header.h"
 
+#include "models/kv_groups.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
@@ -58,6 +60,8 @@ static const struct field fields[] = {
     OF(FIELD_INT32, limits.vocab_size, 1, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.hidden_size, 0, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.window, 0, INT32_MAX, true, NULL),
+    OF(FIELD_INT32, limits.num_groups, 0, KV_GROUPS_MOST, true, NULL),
+    OF(FIELD_INT32, limits.num_full_groups, 0, KV_GROUPS_MOST - 1, true, NULL),
     NAMED("max_loras", FIELD_INT32, core.lora.num_slots, 0, LORA_MAX_SLOTS, true, "--max-loras"),
     NAMED("max_lora_rank", FIELD_INT32, core.lora.max_rank, 0, LORA_MAX_RANK, true,
           "--max-lora-rank"),
@@ -131,6 +135,8 @@ static void check_limits(const struct record_header *header, struct record_input
     const struct serving_limits *limits = &header->limits;
     if (limits->max_num_batched_tokens < limits->max_num_seqs)
         record_input_refuse(in, "limits.max_num_batched_tokens");
+    if (limits->num_full_groups >= serving_limits_groups(limits))
+        record_input_refuse(in, "limits.num_full_groups");
     if (limits->num_blocks > INT32_MAX / limits->block_size)
         record_input_refuse(in, "limits.num_blocks");
 }

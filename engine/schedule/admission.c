@@ -163,16 +163,32 @@ static int32_t num_free_slots(const struct scheduler *scheduler) {
     return left;
 }
 
-/* Counts for the tokens it has, and the copy of a shared block it is about to write to. */
-static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t needed = block_table_blocks_for(sequence_num_tokens_ahead(sequence),
-                                            scheduler->config.kv.limits->block_size);
-    return max_int32(needed - sequence->table.num_blocks, 0) +
-           block_manager_needs_copy(&scheduler->blocks, &sequence->table,
-                                    sequence_num_computed_ahead(sequence));
+static int64_t blocks_for(const struct scheduler *scheduler, int32_t num_tokens) {
+    const struct serving_limits *limits = scheduler->config.kv.limits;
+    return serving_limits_blocks_for(limits, num_tokens, limits->max_num_batched_tokens);
 }
 
-/* Counts for those that are to fork from a leader, with one block each to grow by. */
+/* Counts for the tokens it has, and the copies of shared blocks it is about to write to. */
+static int64_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
+    const struct serving_limits *limits = scheduler->config.kv.limits;
+    const struct block_table *table = &sequence->table;
+    int32_t num_tokens = sequence_num_tokens_ahead(sequence);
+    int32_t begin = sequence_num_computed_ahead(sequence);
+    int32_t missing = max_int32(serving_limits_places(limits, num_tokens) - table->num_blocks, 0);
+    int32_t seen = serving_limits_window_blocks(
+        limits, min_int32(num_tokens - begin, limits->max_num_batched_tokens));
+    seen = max_int32(seen - (table->num_blocks - table->num_dropped), 0);
+    return (int64_t)missing * limits->num_full_groups +
+           (int64_t)min_int32(missing, seen) * (table->num_groups - limits->num_full_groups) +
+           block_manager_num_copies(&scheduler->blocks, table, begin);
+}
+
+/* Returns how many blocks are kept for each running sequence to grow by. */
+static int32_t blocks_to_grow(const struct scheduler *scheduler) {
+    return serving_limits_groups(scheduler->config.kv.limits);
+}
+
+/* Counts for those that are to fork from a leader, with blocks for each to grow by. */
 static int64_t blocks_of_forks(const struct scheduler *scheduler,
                                const struct sequence_group *group, int32_t num_leaders) {
     const struct serving_limits *limits = scheduler->config.kv.limits;
@@ -184,13 +200,13 @@ static int64_t blocks_of_forks(const struct scheduler *scheduler,
         const struct sequence *s = &group->sequences[i];
         if (s->status != SEQUENCE_WAITING || s == leader)
             continue;
-        blocks += 1 + block_table_blocks_for(s->num_tokens, limits->block_size) - num_shared;
+        blocks += blocks_to_grow(scheduler) + blocks_for(scheduler, s->num_tokens) - num_shared;
         left--;
     }
     return blocks;
 }
 
-/* Counts for what a running group has pending, with one block for each sequence to grow by. */
+/* Counts for what a running group has pending, with blocks for each sequence to grow by. */
 static int64_t reserved_blocks(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
     int32_t num_running = 0;
@@ -198,7 +214,7 @@ static int64_t reserved_blocks(const struct scheduler *scheduler,
     for (int32_t i = 0; i < group->num_sequences; i++) {
         if (group->sequences[i].status != SEQUENCE_RUNNING)
             continue;
-        blocks += 1 + missing_blocks(scheduler, &group->sequences[i]);
+        blocks += blocks_to_grow(scheduler) + missing_blocks(scheduler, &group->sequences[i]);
         num_running++;
     }
     return blocks + blocks_of_forks(scheduler, group, num_running);
@@ -217,7 +233,7 @@ static int64_t needed_blocks(struct scheduler *scheduler, struct sequence_group 
                blocks_of_forks(scheduler, group, 1);
     int32_t num_tables = list_tables(scheduler, group, SEQUENCE_SWAPPED);
     return block_manager_count_distinct(&scheduler->blocks, scheduler->tables, num_tables) +
-           num_tables;
+           (int64_t)num_tables * blocks_to_grow(scheduler);
 }
 
 /* While nobody runs the whole pool is free, but for what steps in flight still hold, and only what

@@ -31,11 +31,11 @@ static struct holding holding_of(const struct scheduler *scheduler,
     struct holding holding = {.num_slots = min_int32(group->num_unfinished, group->max_running)};
     int64_t num_counted = 0;
     for (int32_t i = 0; i < group->num_sequences; i++) {
-        int32_t num_blocks = group->sequences[i].table.num_blocks;
+        int64_t num_blocks = block_manager_num_held(&scheduler->blocks, &group->sequences[i].table);
         if (group->sequences[i].status != SEQUENCE_RUNNING)
             continue;
         holding.num_blocks +=
-            num_counted++ == 0 ? num_blocks : max_int32(num_blocks - num_shared, 0);
+            num_counted++ == 0 ? num_blocks : max_int64(num_blocks - num_shared, 0);
     }
     return holding;
 }
@@ -43,10 +43,11 @@ static struct holding holding_of(const struct scheduler *scheduler,
 /* What a waiting group takes when it is admitted. */
 static struct holding demand_of(const struct scheduler *scheduler,
                                 const struct sequence_group *group) {
+    const struct serving_limits *limits = scheduler->config.kv.limits;
     return (struct holding){
         .num_slots = group->beams != NULL ? group->num_sequences : 1,
-        .num_blocks = block_table_blocks_for(sequence_group_leader(group)->num_tokens,
-                                             scheduler->config.kv.limits->block_size),
+        .num_blocks =
+            serving_limits_blocks_for(limits, sequence_group_leader(group)->num_tokens, 1),
     };
 }
 

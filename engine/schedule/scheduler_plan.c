@@ -81,6 +81,10 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
 
 /* --- How much of the time a chunk of a prompt may take --- */
 
+static int32_t longest_window(const struct scheduler *scheduler) {
+    return serving_limits_longest_window(scheduler->config.kv.limits);
+}
+
 /* Returns the sequence's first num_tokens pending tokens as work of the step. */
 static struct step_chunk chunk_of(const struct scheduler *scheduler,
                                   const struct sequence *sequence, int32_t num_tokens) {
@@ -90,7 +94,7 @@ static struct step_chunk chunk_of(const struct scheduler *scheduler,
     return (struct step_chunk){.begin = begin,
                                .num_tokens = num_tokens,
                                .num_rows = is_scored ? num_tokens : samples,
-                               .window = scheduler->config.kv.limits->window};
+                               .window = longest_window(scheduler)};
 }
 
 static struct step_work scheduled_work(const struct scheduler *scheduler) {
@@ -168,9 +172,10 @@ static bool can_run(const struct scheduler *scheduler, const struct sequence *se
 static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
     int32_t covered = sequence->table.num_blocks * scheduler->config.kv.limits->block_size;
-    bool has_room =
-        covered > begin && !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
-    return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
+    int32_t num_missing =
+        covered > begin ? block_manager_num_copies(&scheduler->blocks, &sequence->table, begin)
+                        : sequence->table.num_groups;
+    return block_pool_num_free(&scheduler->blocks.pool) >= num_missing ||
            find_victim(scheduler, sequence) != NULL;
 }
 
@@ -369,7 +374,7 @@ static int32_t room_for_inputs(const struct scheduler *scheduler, int32_t begin,
     int32_t room = min_int32(budget_left(scheduler) - plan->num_draft_inputs, num_tokens - begin);
     double limit_ns = room > LEAST_CHUNK ? step_limit_ns(scheduler) : 0;
     const struct step_chunk chunk = {
-        .begin = begin, .num_tokens = room, .window = scheduler->config.kv.limits->window};
+        .begin = begin, .num_tokens = room, .window = longest_window(scheduler)};
     if (limit_ns == 0)
         return max_int32(room, 0);
     return max_int32(step_cost_fit(&scheduler->step_cost, &plan->work, &chunk, limit_ns),
@@ -389,7 +394,7 @@ static void grant_model_drafts(struct scheduler *scheduler, struct planned_seque
     if (most == 0 || !scheduler->may_draft || blocks->num_submitted > blocks->num_collected)
         return;
     int32_t num_tokens = sequence->num_tokens, shift = scheduler->config.has_mtp ? 1 : 0;
-    if (shift > 0 && block_manager_needs_copy(blocks, &sequence->table, num_tokens - 2))
+    if (shift > 0 && block_manager_num_copies(blocks, &sequence->table, num_tokens - 2) > 0)
         return;
     int32_t begin =
         block_manager_num_drafted(blocks, &sequence->table, num_tokens - 1 - shift) + shift;

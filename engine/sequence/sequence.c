@@ -171,7 +171,7 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from) {
 size_t sequence_max_bytes(const struct serving_limits *limits) {
     return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
            token_counts_max_bytes(serving_limits_max_distinct(limits)) +
-           block_table_bytes(serving_limits_max_blocks(limits)) +
+           block_table_bytes(serving_limits_max_blocks(limits), serving_limits_groups(limits)) +
            ((size_t)limits->hidden_size + 1) * sizeof(float) +
            (size_t)limits->num_speculative_tokens * sizeof(int32_t);
 }

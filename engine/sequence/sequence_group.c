@@ -38,7 +38,8 @@ static int init_tables(struct sequence_group *group, const struct group_shape *s
     int32_t kv_limit = sequence_kv_limit(request, shape->limits->max_model_len);
     int32_t max_blocks = block_table_blocks_for(kv_limit, shape->limits->block_size);
     struct sequence *first = next_without_table(group);
-    if (block_table_init(&first->table, max_blocks, request->tenant, &shape->root) != 0)
+    if (block_table_init(&first->table, max_blocks, serving_limits_groups(shape->limits),
+                         request->tenant, &shape->root) != 0)
         return -1;
     first->table.adapter = shape->adapter;
     group->num_tables = 1;
@@ -139,7 +140,8 @@ int sequence_group_add_table(struct sequence_group *group) {
     const struct block_table *like = &group->sequences[group->first_unfinished].table;
     struct sequence *sequence = next_without_table(group);
     CHECK(sequence != NULL);
-    if (block_table_init(&sequence->table, like->max_blocks, like->tenant, &like->root) != 0) {
+    if (block_table_init(&sequence->table, like->max_blocks, like->num_groups, like->tenant,
+                         &like->root) != 0) {
         group->first_without_table = sequence->choice;
         return -1;
     }

@@ -1,6 +1,7 @@
 /* One label and value a line, so that people and grep can both read it. */
 #include "models/config/model.h"
 
+#include "config/base/numbers.h"
 #include "config/base/utf8.h"
 #include "kernels/kv_type.h"
 #include "models/config/sampling_fields.h"
@@ -319,13 +320,23 @@ static double kv_token_bytes(const struct model_config *config, enum kv_type typ
     return (double)kv_block_bytes(&layout) / KV_TOKEN_STEP;
 }
 
+/* Tokens that a context keeps, as an average over the layers. */
+static double kept_tokens(const struct model_config *config) {
+    double sum = 0;
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        int32_t window = config->layers[i].window;
+        sum += window > 0 ? min_int32(window, config->max_position) : config->max_position;
+    }
+    return sum / config->num_layers;
+}
+
 static void print_kv(const struct model_config *config, FILE *out) {
     for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
         char label[32];
         snprintf(label, sizeof(label), "KV per token, %s", kv_type_name(type));
         print_bytes(out, label, kv_token_bytes(config, type));
     }
-    print_bytes(out, "KV of a context, f16", kv_token_bytes(config, KV_F16) * config->max_position);
+    print_bytes(out, "KV of a context, f16", kv_token_bytes(config, KV_F16) * kept_tokens(config));
 }
 
 void model_print(const struct model *model, FILE *out) {

@@ -87,7 +87,7 @@ static size_t fixed_bytes(const struct memory_table *table, int32_t rank) {
 }
 
 static int64_t num_tokens(const struct executor_info *info) {
-    return (int64_t)info->limits.num_blocks * info->limits.block_size;
+    return serving_limits_tokens_in(&info->limits, info->limits.num_blocks);
 }
 
 static int64_t token_bytes(const struct executor_info *info, int32_t rank) {

@@ -118,9 +118,12 @@ void draft_model_use(const struct draft_model *draft, struct executor_config *co
     int32_t window = model_window(&draft->model->config);
     config->draft_model = draft->model;
     config->has_mtp = draft->config.is_mtp;
-    /* keys and values are kept as long as one of the two reads them */
-    config->limits.window =
-        window == 0 || config->limits.window == 0 ? 0 : max_int32(window, config->limits.window);
+    /* keys and values are kept as long as one of the two reads them; the draft model's are in the
+     * blocks of the first group */
+    if (config->limits.num_full_groups == 0)
+        config->limits.window = window == 0 || config->limits.window == 0
+                                    ? 0
+                                    : max_int32(window, config->limits.window);
 }
 
 const char *draft_model_path(const struct draft_model *draft) {

@@ -4,6 +4,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/kv_type.h"
+#include "models/kv_groups.h"
 #include "server/keys/auth.h"
 #include "config/json/json_read.h"
 #include "config/json/json_write.h"
@@ -235,9 +236,9 @@ int engine_options_executor(const struct options *options, const struct model *m
                 .block_size = (int32_t)options->block_size,
                 .vocab_size = vocab_size,
                 .hidden_size = model->config.hidden_size,
-                .window = model_window(&model->config),
             },
     };
+    kv_groups_choose(&model->config, &out->limits);
     return 0;
 }
 

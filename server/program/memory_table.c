@@ -47,8 +47,9 @@ static void put_tuning(const struct printer *out, const struct executor_info *in
 /* The longest sequence, why it is not the model's longest, and what changes it. */
 static void put_context(const struct printer *out, const struct executor_info *info) {
     const struct serving_limits *limits = &info->limits;
-    int64_t num_tokens = (int64_t)limits->num_blocks * limits->block_size;
-    double needed = mib(info->memory.kv_bytes) / (double)max_int64(num_tokens, 1);
+    double block = mib(info->memory.kv_bytes) / (double)max_int32(limits->num_blocks, 1);
+    int64_t needed =
+        serving_limits_blocks_for(limits, info->most_model_len, limits->max_num_batched_tokens);
     bool is_gpu = info->has_dedicated_memory;
     if (info->most_model_len == 0)
         put(out, "context    %d tokens, by --max-model-len", limits->max_model_len);
@@ -63,7 +64,7 @@ static void put_context(const struct printer *out, const struct executor_info *i
             info->kv_was_requested ? "--kv-cache-memory-bytes"
             : is_gpu               ? "the GPU"
                                    : "half of the available memory",
-            info->most_model_len, needed * info->most_model_len,
+            info->most_model_len, block * (double)needed,
             is_gpu && !info->kv_was_requested ? "--gpu-memory-utilization"
                                               : "--kv-cache-memory-bytes",
             kv_type_has_scales(info->kv_type) ? "" : ", --kv-cache-dtype int8");
@@ -90,11 +91,17 @@ static void put_device_parts(const struct printer *out, const struct executor_in
     if (info->has_dedicated_memory)
         put(out, "overhead   %8.1f MiB driver, libraries, other processes",
             mib(info->memory.overhead_bytes));
-    long long num_tokens = (long long)info->limits.num_blocks * info->limits.block_size;
+    const struct serving_limits *limits = &info->limits;
+    long long num_tokens = serving_limits_tokens_in(limits, limits->num_blocks);
     put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s, %lld bytes each",
         mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size, num_tokens,
         kv_type_name(info->kv_type),
         num_tokens > 0 ? (long long)info->memory.kv_bytes / num_tokens : 0);
+    if (limits->num_full_groups > 0)
+        put(out,
+            "           %d of %d groups of layers keep %d tokens of a sequence, and what a step "
+            "computes",
+            limits->num_groups - limits->num_full_groups, limits->num_groups, limits->window);
     put_context(out, info);
     if (info->has_dedicated_memory)
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));

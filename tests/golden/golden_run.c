@@ -5,6 +5,7 @@
 
 #include "config/base/check.h"
 #include "models/config/mtp.h"
+#include "models/kv_groups.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
@@ -50,32 +51,34 @@ static void watch_vocab_parallel(struct backend *b, const struct vocab_parallel_
     watched.original->sample_vocab_parallel(b, args);
 }
 
-static int init_cache(struct golden_rank *rank, const struct model_config *config,
-                      enum kv_type kv_type, struct error *err) {
-    rank->cache.layout = (struct kv_layout){.num_layers = rank->shard.num_layers,
+static int init_cache(const struct golden_run *run, struct golden_rank *rank, struct error *err) {
+    const struct model_config *config = &run->model->config;
+    int32_t num_layers = kv_groups_layers(config, &rank->shard, &run->limits);
+    rank->cache.layout = (struct kv_layout){.num_layers = num_layers,
                                             .num_kv_heads = rank->shard.num_kv_heads,
                                             .head_dim = config->head_dim,
                                             .latent_dim = config->latent.kv_rank,
                                             .block_size = GOLDEN_BLOCK_SIZE,
-                                            .type = backend_kv_type(rank->backend, kv_type)};
-    rank->cache.num_blocks = GOLDEN_NUM_BLOCKS;
-    size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&rank->cache.layout);
+                                            .type = backend_kv_type(rank->backend, run->kv_type)};
+    rank->cache.num_blocks = run->limits.num_groups * GOLDEN_NUM_BLOCKS;
+    size_t bytes = (size_t)rank->cache.num_blocks * kv_block_bytes(&rank->cache.layout);
     return rank->backend->ops->buffer_alloc(rank->backend, bytes, &rank->cache.buffer, err);
 }
 
 /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
-static const struct serving_limits limits = {.max_num_seqs = 2,
-                                             .max_num_batched_tokens = GOLDEN_MAX_TOKENS,
-                                             .max_logit_rows = 12,
-                                             .max_model_len = GOLDEN_NUM_BLOCKS * GOLDEN_BLOCK_SIZE,
-                                             .block_size = GOLDEN_BLOCK_SIZE};
+static const struct serving_limits common_limits = {.max_num_seqs = 2,
+                                                    .max_num_batched_tokens = GOLDEN_MAX_TOKENS,
+                                                    .max_logit_rows = 12,
+                                                    .max_model_len =
+                                                        GOLDEN_NUM_BLOCKS * GOLDEN_BLOCK_SIZE,
+                                                    .block_size = GOLDEN_BLOCK_SIZE};
 
 static int open_backend(struct golden_run *run, int32_t index, const struct golden_device *device,
                         struct error *err) {
     const struct model_config *model = &run->model->config;
     struct golden_rank *rank = &run->ranks[index];
     struct backend_config config = {.num_threads = 2,
-                                    .limits = limits,
+                                    .limits = run->limits,
                                     .head_dim = model->head_dim,
                                     .latent_dim = model->latent.kv_rank,
                                     .num_q_heads = rank->shard.num_heads,
@@ -162,9 +165,9 @@ static void *load_rank(void *argument) {
                      &call->error) == 0 &&
         load_adapter(call->run, rank, &call->error) == 0 &&
         llama_create(rank->backend, &model->config, &rank->shard, rank->weights, rank->lora,
-                     &limits, &rank->llama, &call->error) == 0 &&
+                     &call->run->limits, &rank->llama, &call->error) == 0 &&
         share_states(call->run, rank, &call->error) == 0)
-        call->status = init_cache(rank, &model->config, call->run->kv_type, &call->error);
+        call->status = init_cache(call->run, rank, &call->error);
     return NULL;
 }
 
@@ -232,8 +235,11 @@ static int init_parts(struct golden_run *run, const char *model_path,
     CHECK(run->num_ranks <= GOLDEN_MAX_RANKS);
     run->drafts_for = device->drafts_for;
     if (model_open(model_path, &run->model, err) != 0 ||
-        (run->drafts_for != NULL && mtp_select(run->model, err) != 0) ||
-        connect_ranks(run, device, per_stage, num_stages, err) != 0)
+        (run->drafts_for != NULL && mtp_select(run->model, err) != 0))
+        return -1;
+    run->limits = common_limits;
+    kv_groups_choose(&run->model->config, &run->limits);
+    if (connect_ranks(run, device, per_stage, num_stages, err) != 0)
         return -1;
     for (int32_t i = 0; i < run->num_ranks; i++)
         if (model_shard_init_stage(run->model, DTYPE_NONE, i, per_stage, num_stages,
@@ -282,17 +288,28 @@ void golden_run_finish(struct golden_run *run) {
     *run = (struct golden_run){0};
 }
 
-void golden_run_fill_block(struct golden_run *run, int32_t block, unsigned char value) {
+static int32_t block_of_group(int32_t group, int32_t block) {
+    return group * GOLDEN_NUM_BLOCKS + block;
+}
+
+static void spoil_block(struct golden_run *run, int32_t block) {
     for (int32_t i = 0; i < run->num_ranks; i++) {
         struct golden_rank *rank = &run->ranks[i];
         size_t bytes = kv_block_bytes(&rank->cache.layout);
         unsigned char *filled = malloc(bytes);
         CHECK(filled != NULL);
-        memset(filled, value, bytes);
+        memset(filled, 0xff, bytes);
         rank->backend->ops->upload(
             rank->backend, (char *)rank->cache.buffer.data + (size_t)block * bytes, filled, bytes);
         free(filled);
     }
+}
+
+void golden_run_drop_blocks(struct golden_run *run, struct golden_sequence *sequence) {
+    int32_t first_seen = sequence->num_cached + 1 - run->limits.window;
+    for (; (sequence->num_dropped + 1) * GOLDEN_BLOCK_SIZE <= first_seen; sequence->num_dropped++)
+        for (int32_t g = run->limits.num_full_groups; g < run->limits.num_groups; g++)
+            spoil_block(run, block_of_group(g, sequence->block_table[sequence->num_dropped]));
 }
 
 /* Arrays of a step of at most two sequences. */
@@ -301,12 +318,13 @@ struct step {
     int32_t num_seqs;
     int32_t token_ids[GOLDEN_MAX_TOKENS];
     int32_t positions[GOLDEN_MAX_TOKENS];
-    int32_t slots[GOLDEN_MAX_TOKENS];
+    int32_t slots[KV_GROUPS_MOST * GOLDEN_MAX_TOKENS];
     int32_t logit_rows[GOLDEN_MAX_TOKENS];
     struct sample_row sample_rows[GOLDEN_MAX_TOKENS];
     int32_t query_start[3];
     int32_t context_lens[2];
-    int32_t block_tables[2 * GOLDEN_NUM_BLOCKS];
+    int32_t block_tables[KV_GROUPS_MOST * 2 * GOLDEN_NUM_BLOCKS];
+    const struct golden_sequence *sequences[2];
 };
 
 static void append(struct step *step, struct golden_sequence *sequence, const int32_t *tokens,
@@ -314,10 +332,8 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
     CHECK(step->num_tokens + count <= GOLDEN_MAX_TOKENS && step->num_seqs < 2);
     for (int32_t i = 0; i < count; i++) {
         int32_t at = step->num_tokens++, position = sequence->num_cached++;
-        int32_t block = sequence->block_table[position / GOLDEN_BLOCK_SIZE];
         step->token_ids[at] = tokens[i];
         step->positions[at] = position;
-        step->slots[at] = block * GOLDEN_BLOCK_SIZE + position % GOLDEN_BLOCK_SIZE;
         step->logit_rows[at] = at;
         step->sample_rows[at] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                                     .num_logprobs = -1,
@@ -325,17 +341,37 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
                                                     .settings.repetition_penalty = 1.0F,
                                                     .mask = SAMPLE_NO_MASK};
     }
-    memcpy(step->block_tables + (ptrdiff_t)step->num_seqs * GOLDEN_NUM_BLOCKS,
-           sequence->block_table, sizeof(sequence->block_table));
+    step->sequences[step->num_seqs] = sequence;
     step->context_lens[step->num_seqs++] = sequence->num_cached;
     step->query_start[step->num_seqs] = step->num_tokens;
 }
 
-static struct batch batch_of(const struct golden_run *run, const struct step *step) {
+/* Slots and table of a sequence of the step in a group. */
+static void place_sequence(const struct golden_run *run, struct step *step, int32_t group,
+                           int32_t s) {
+    const struct golden_sequence *sequence = step->sequences[s];
+    int32_t *table = step->block_tables + (group * step->num_seqs + s) * GOLDEN_NUM_BLOCKS;
+    bool has_window = group >= run->limits.num_full_groups;
+    for (int32_t i = 0; i < GOLDEN_NUM_BLOCKS; i++) {
+        bool is_dropped = has_window && i < sequence->num_dropped;
+        table[i] = block_of_group(group, sequence->block_table[is_dropped ? 0 : i]);
+    }
+    for (int32_t t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
+        int32_t position = step->positions[t];
+        step->slots[group * step->num_tokens + t] =
+            table[position / GOLDEN_BLOCK_SIZE] * GOLDEN_BLOCK_SIZE + position % GOLDEN_BLOCK_SIZE;
+    }
+}
+
+static struct batch batch_of(const struct golden_run *run, struct step *step) {
     static const int32_t adapter_slots[2] = {ADAPTER_SLOT, -1};
+    for (int32_t group = 0; group < run->limits.num_groups; group++)
+        for (int32_t s = 0; s < step->num_seqs; s++)
+            place_sequence(run, step, group, s);
     return (struct batch){
         .inputs = {.num_tokens = step->num_tokens,
                    .num_seqs = step->num_seqs,
+                   .num_groups = run->limits.num_groups,
                    .max_blocks_per_seq = GOLDEN_NUM_BLOCKS,
                    .token_ids = step->token_ids,
                    .positions = step->positions,
@@ -350,7 +386,7 @@ static struct batch batch_of(const struct golden_run *run, const struct step *st
     };
 }
 
-static void forward(struct golden_run *run, const struct step *step, float *out_logits,
+static void forward(struct golden_run *run, struct step *step, float *out_logits,
                     int32_t num_wanted, struct sample_output *out) {
     const struct batch batch = batch_of(run, step);
     struct step_result result = {.rows = out};

@@ -40,6 +40,7 @@ struct golden_rank {
 
 struct golden_run {
     struct model *model;
+    struct serving_limits limits;
     int32_t num_ranks; /* of all stages */
     enum kv_type kv_type;
     struct lora_shape lora_shape;
@@ -56,14 +57,17 @@ struct golden_run {
     const struct backend_ops *original_ops;
 };
 
-/* Overwrites a block of the cache, on every rank, with bytes of this value. */
-void golden_run_fill_block(struct golden_run *run, int32_t block, unsigned char value);
-
-/* One sequence as the engine would hold it. */
+/* One sequence as the engine would hold it. Each group of layers has GOLDEN_NUM_BLOCKS blocks of
+ * the cache, and the same table of these. Of groups that have the window, the first num_dropped
+ * entries are that of the first block. */
 struct golden_sequence {
     int32_t num_cached;
     int32_t block_table[GOLDEN_NUM_BLOCKS];
+    int32_t num_dropped;
 };
+
+/* Drops the blocks that no token to come sees, which are NaN from then on, on every rank. */
+void golden_run_drop_blocks(struct golden_run *run, struct golden_sequence *sequence);
 
 /* Returns 0, or -1 with the reason. A machine without `isa`, and a model that cannot be cut for so
  * many ranks, is ERROR_CONFIG, a machine without the device ERROR_DEVICE. */

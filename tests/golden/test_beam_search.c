@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/executor/executor.h"
 #include "kernels/kv_type.h"
+#include "models/kv_groups.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -167,8 +168,8 @@ static int open_model(struct fixture *f, const char *path, const struct machine 
         .block_size = BLOCK_SIZE,
         .vocab_size = f->model->config.vocab_size,
         .hidden_size = f->model->config.hidden_size,
-        .window = model_window(&f->model->config),
     };
+    kv_groups_choose(&f->model->config, &config.limits);
     return executor_create(f->model, &config, &f->info, &f->executor, err);
 }
 
@@ -180,7 +181,7 @@ static void start(struct fixture *f, const char *path, const struct machine *mac
         give_up(err.message);
     f->limits = f->info.limits;
     if (memory != ROOMY)
-        f->limits.num_blocks = TIGHT_BLOCKS;
+        f->limits.num_blocks = TIGHT_BLOCKS * f->limits.num_groups;
     struct engine_config config = {
         .core.schedule.kv.limits = &f->limits,
         .core.schedule.kv.num_tenants = 1,

@@ -4,6 +4,7 @@
  * at a time, tokens go from step to step on the device, and what a step read on the host is
  * overwritten once it was waited for. Rows have edits, masks and logprobs, late in one of the
  * steps. */
+#include "models/kv_groups.h"
 #include "models/llama.h"
 #include "models/recorded_steps.h"
 
@@ -55,6 +56,9 @@ static void open_run(struct run *run) {
                                           .max_model_len = MAX_MODEL_LEN,
                                           .block_size = BLOCK_SIZE,
                                           .vocab_size = model->vocab_size};
+    run->limits.max_model_len = 0; /* however short, for the sake of groups */
+    kv_groups_choose(model, &run->limits);
+    run->limits.max_model_len = MAX_MODEL_LEN;
     const struct backend_config config = {.limits = run->limits,
                                           .head_dim = model->head_dim,
                                           .latent_dim = model->latent.kv_rank,
@@ -71,13 +75,15 @@ static void open_run(struct run *run) {
         llama_create(run->backend, model, &run->shard, run->weights, NULL, &run->limits,
                      &run->llama, &err) != 0)
         fail_msg("%s", err.message);
-    run->cache.layout = (struct kv_layout){.num_layers = model->num_layers,
+    int32_t num_layers = kv_groups_layers(model, &run->shard, &run->limits);
+    run->cache.layout = (struct kv_layout){.num_layers = num_layers,
                                            .num_kv_heads = model->num_kv_heads,
                                            .head_dim = model->head_dim,
                                            .latent_dim = model->latent.kv_rank,
                                            .block_size = BLOCK_SIZE,
                                            .type = options.dtype == DTYPE_BF16 ? KV_BF16 : KV_F16};
-    run->cache.num_blocks = 1 + options.max_seqs * BLOCKS_EACH; /* the first is nobody's */
+    /* the first is nobody's */
+    run->cache.num_blocks = 1 + run->limits.num_groups * options.max_seqs * BLOCKS_EACH;
     if (run->backend->ops->buffer_alloc(
             run->backend, (size_t)run->cache.num_blocks * kv_block_bytes(&run->cache.layout),
             &run->cache.buffer, &err) != 0)
@@ -94,9 +100,10 @@ static void close_run(struct run *run) {
 
 /* What a step reads on the host. */
 struct step {
-    int32_t token_ids[MAX_TOKENS], token_rows[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
+    int32_t token_ids[MAX_TOKENS], token_rows[MAX_TOKENS], positions[MAX_TOKENS];
+    int32_t slots[KV_GROUPS_MOST * MAX_TOKENS];
     int32_t query_start[MAX_SEQS + 1], context_lens[MAX_SEQS];
-    int32_t tables[MAX_SEQS * BLOCKS_EACH];
+    int32_t tables[KV_GROUPS_MOST * MAX_SEQS * BLOCKS_EACH];
     int32_t logit_rows[MAX_SEQS];
     struct sample_row rows[MAX_SEQS];
     struct token_count counts[MAX_SEQS];
@@ -113,8 +120,20 @@ static int32_t prompt_length(int32_t sequence) {
     return 1 + sequence * 5 % MAX_PROMPT;
 }
 
-static int32_t block_of(int32_t sequence, int32_t index) {
-    return 1 + index * options.max_seqs + (options.max_seqs - 1 - sequence);
+static int32_t block_of(int32_t group, int32_t sequence, int32_t index) {
+    return 1 + (group * BLOCKS_EACH + index) * options.max_seqs + (options.max_seqs - 1 - sequence);
+}
+
+/* Once all tokens are there. */
+static void place_tokens(struct step *step, int32_t group, int32_t num_seqs) {
+    int32_t *slots = step->slots + group * step->query_start[num_seqs];
+    for (int32_t s = 0; s < num_seqs; s++) {
+        for (int32_t i = 0; i < BLOCKS_EACH; i++)
+            step->tables[(group * num_seqs + s) * BLOCKS_EACH + i] = block_of(group, s, i);
+        for (int32_t t = step->query_start[s]; t < step->query_start[s + 1]; t++)
+            slots[t] = block_of(group, s, step->positions[t] / BLOCK_SIZE) * BLOCK_SIZE +
+                       step->positions[t] % BLOCK_SIZE;
+    }
 }
 
 /* Every second one is greedy; edits, masks and logprobs are some's, which the first of all are
@@ -159,24 +178,23 @@ static void fill_step(struct step *step, const struct run *run, int32_t num_seqs
     for (int32_t s = 0; s < num_seqs; s++) {
         int32_t length = prompt_length(s), first = decode > 0 ? length + decode - 1 : 0;
         int32_t count = decode > 0 ? 1 : length;
-        for (int32_t i = 0; i < BLOCKS_EACH; i++)
-            step->tables[s * BLOCKS_EACH + i] = block_of(s, i);
         for (int32_t i = 0; i < count; i++, t++) {
             int32_t position = first + i;
             step->token_ids[t] = (position * 31 + s * 17) % run->limits.vocab_size;
             step->token_rows[t] = decode > 0 ? s : -1;
             step->positions[t] = position;
-            step->slots[t] =
-                block_of(s, position / BLOCK_SIZE) * BLOCK_SIZE + position % BLOCK_SIZE;
         }
         step->query_start[s + 1] = t;
         step->context_lens[s] = first + count;
         step->logit_rows[s] = t - 1;
         fill_sample_row(step, run, s, first + count);
     }
+    for (int32_t group = 0; group < run->limits.num_groups; group++)
+        place_tokens(step, group, num_seqs);
     step->batch = (struct batch){.num_masks = step->batch.num_masks,
                                  .inputs = {.num_tokens = t,
                                             .num_seqs = num_seqs,
+                                            .num_groups = run->limits.num_groups,
                                             .max_blocks_per_seq = BLOCKS_EACH,
                                             .token_ids = step->token_ids,
                                             .token_rows = decode > 0 ? step->token_rows : NULL,

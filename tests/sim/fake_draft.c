@@ -6,6 +6,11 @@
 #include <string.h>
 
 /* Of one of the memories. NULL: the table has no block for it. */
+/* It is in the blocks of the first group. */
+static bool sees_all(const struct fake_executor *fake) {
+    return fake->window == 0 || fake->num_full_groups > 0;
+}
+
 static struct shadow_slot *slot_in(struct fake_executor *fake, struct shadow_slot *memory,
                                    const struct step_inputs *in, int32_t seq, int32_t position) {
     int32_t index = position / fake->block_size;
@@ -39,7 +44,7 @@ static int read_state(struct fake_executor *fake, const struct step_inputs *in, 
 static int read_states_before(struct fake_executor *fake, const struct step_inputs *in,
                               const struct draft_request *request, uint64_t *out_history) {
     uint64_t history = 0;
-    for (int32_t p = 0; p < request->begin - 1 && fake->window == 0; p++) {
+    for (int32_t p = 0; p < request->begin - 1 && sees_all(fake); p++) {
         const struct shadow_slot *slot = slot_at(fake, in, request->seq, p);
         if (slot == NULL || slot->position != p)
             return fake_forward_violate(fake, "the layer lacks a token", request->seq, p);
@@ -72,7 +77,7 @@ static int read_before(struct fake_executor *fake, const struct step_inputs *in,
     *out_history = 0;
     if (fake->has_mtp)
         return read_states_before(fake, in, request, out_history);
-    for (int32_t p = 0; p < request->begin && fake->window == 0; p++) {
+    for (int32_t p = 0; p < request->begin && sees_all(fake); p++) {
         const struct shadow_slot *slot = slot_at(fake, in, request->seq, p);
         if (slot == NULL || slot->position != p)
             return fake_forward_violate(fake, "the draft model lacks a token", request->seq, p);

@@ -58,10 +58,11 @@ static uint64_t fingerprint(const struct batch *batch) {
     add_ints(&hash, in->token_ids, in->num_tokens);
     add_ints(&hash, in->token_rows, in->num_tokens);
     add_ints(&hash, in->positions, in->num_tokens);
-    add_ints(&hash, in->slot_mapping, in->num_tokens);
+    add_ints(&hash, in->slot_mapping, (int64_t)in->num_groups * in->num_tokens);
     add_ints(&hash, in->query_start, in->num_seqs > 0 ? in->num_seqs + 1 : 0);
     add_ints(&hash, in->context_lens, in->num_seqs);
-    add_ints(&hash, in->block_tables, (int64_t)in->num_seqs * in->max_blocks_per_seq);
+    add_ints(&hash, in->block_tables,
+             (int64_t)in->num_groups * in->num_seqs * in->max_blocks_per_seq);
     add_pairs(&hash, &batch->swap_out);
     add_pairs(&hash, &batch->swap_in);
     add_pairs(&hash, &batch->copies);

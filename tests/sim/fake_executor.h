@@ -21,6 +21,7 @@ struct shadow_slot {
     uint64_t history;
     uint64_t scope; /* of who wrote it, see scope_of */
     uint64_t call;  /* of the last write */
+    int32_t group;  /* of layers */
 };
 
 /* Who wrote to a block in the last call that did. */
@@ -87,10 +88,11 @@ struct fake_executor {
 
     /* Set by the owner after fake_executor_init. */
     enum fake_timing timing;
-    struct random random;  /* for FAKE_MIXED */
-    int32_t max_num_seqs;  /* 0: not checked */
-    int32_t window;        /* >= 2: a token attends to so many, itself included; 0: to all */
-    uint64_t fail_at_call; /* this call and all after it fail; 0: never */
+    struct random random;    /* for FAKE_MIXED */
+    int32_t max_num_seqs;    /* 0: not checked */
+    int32_t window;          /* >= 2: a token attends to so many, itself included; 0: to all */
+    int32_t num_full_groups; /* of layers that attend to all; the others have the window */
+    uint64_t fail_at_call;   /* this call and all after it fail; 0: never */
     /* Whether the ranks are lost in this call, or, for NULL, while no step is submitted: what they
      * held is gone with the restart. NULL: never. */
     bool (*loses_ranks)(void *context, const struct batch *batch);

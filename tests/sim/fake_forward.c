@@ -72,19 +72,19 @@ static int make_moves(struct fake_executor *fake, const struct batch *batch) {
     return move_blocks(fake, &batch->copies, &device, &device, &fake->num_copied);
 }
 
-static int32_t block_of(const struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
-                        int32_t position) {
+static int32_t block_of(const struct fake_executor *fake, const struct step_inputs *in,
+                        int32_t group, int32_t seq, int32_t position) {
     int32_t index = position / fake->block_size;
     if (index >= in->max_blocks_per_seq)
         return -1;
-    int32_t block = in->block_tables[(int64_t)seq * in->max_blocks_per_seq + index];
+    int32_t block = step_table(in, group, seq)[index];
     return block < fake->num_blocks ? block : -1;
 }
 
 /* -1: the table has no block for it. */
-static int32_t slot_of(const struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
-                       int32_t position) {
-    int32_t block = block_of(fake, in, seq, position);
+static int32_t slot_of(const struct fake_executor *fake, const struct step_inputs *in,
+                       int32_t group, int32_t seq, int32_t position) {
+    int32_t block = block_of(fake, in, group, seq, position);
     return block < 0 ? -1 : block * fake->block_size + position % fake->block_size;
 }
 
@@ -93,8 +93,9 @@ static uint64_t scope_of(const struct fake_executor *fake, int32_t seq) {
 }
 
 /* First position that the sequence's first new token attends to. */
-static int32_t first_attended(const struct fake_executor *fake, int32_t first_new) {
-    return fake->window > 0 && first_new >= fake->window ? first_new - fake->window + 1 : 0;
+static int32_t first_attended(const struct fake_executor *fake, int32_t group, int32_t first_new) {
+    bool has_window = fake->window > 0 && group >= fake->num_full_groups;
+    return has_window && first_new >= fake->window ? first_new - fake->window + 1 : 0;
 }
 
 /* Takes the block for the sequence, whose alone it must be in this call. */
@@ -107,12 +108,12 @@ static int claim_block(struct fake_executor *fake, int32_t seq, int32_t block) {
 }
 
 /* The hash of the history before the sequence's first new token. */
-static int read_past(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
-                     int32_t first_new, uint64_t *out) {
+static int read_past(struct fake_executor *fake, const struct step_inputs *in, int32_t group,
+                     int32_t seq, int32_t first_new, uint64_t *out) {
     *out = 0;
     if (first_new == 0)
         return 0;
-    int32_t slot = slot_of(fake, in, seq, first_new - 1);
+    int32_t slot = slot_of(fake, in, group, seq, first_new - 1);
     if (slot < 0)
         return fake_forward_violate(fake, "no slot for what is computed", seq, first_new - 1);
     *out = fake->slots[slot].history;
@@ -128,14 +129,15 @@ static int32_t token_of(struct fake_executor *fake, const struct step_inputs *in
     return row < fake->num_sampled ? fake->sampled[row] : -1;
 }
 
-static int write_tokens(struct fake_executor *fake, const struct step_inputs *in, int32_t seq) {
+static int write_tokens(struct fake_executor *fake, const struct step_inputs *in, int32_t group,
+                        int32_t seq) {
     int32_t begin = in->query_start[seq], end = in->query_start[seq + 1];
     int32_t first_new = in->context_lens[seq] - (end - begin);
     uint64_t history, scope = scope_of(fake, seq);
     if (end <= begin || first_new < 0)
         return fake_forward_violate(fake, "sequence without tokens, or with too many", seq,
                                     end - begin);
-    if (read_past(fake, in, seq, first_new, &history) != 0)
+    if (read_past(fake, in, group, seq, first_new, &history) != 0)
         return -1;
     for (int32_t i = begin; i < end; i++) {
         int32_t position = first_new + i - begin;
@@ -145,16 +147,16 @@ static int write_tokens(struct fake_executor *fake, const struct step_inputs *in
         if (token < 0 || token >= FAKE_VOCAB_SIZE)
             return fake_forward_violate(fake, "token outside the vocabulary, or of no sampled row",
                                         token, i);
-        int32_t slot = slot_of(fake, in, seq, position);
-        if (slot < 0 || in->slot_mapping[i] != slot)
-            return fake_forward_violate(fake, "slot is not the table's", in->slot_mapping[i], slot);
+        int32_t slot = slot_of(fake, in, group, seq, position), given = step_slots(in, group)[i];
+        if (slot < 0 || given != slot)
+            return fake_forward_violate(fake, "slot is not the table's", given, slot);
         if (claim_block(fake, seq, slot / fake->block_size) != 0)
             return -1;
         struct shadow_slot *shadow = &fake->slots[slot];
         if (shadow->call == fake->num_calls)
             return fake_forward_violate(fake, "slot written twice in one step", slot, seq);
         history = fake_model_hash(history, token);
-        *shadow = (struct shadow_slot){token, position, history, scope, fake->num_calls};
+        *shadow = (struct shadow_slot){token, position, history, scope, fake->num_calls, group};
     }
     return 0;
 }
@@ -224,10 +226,10 @@ static void add_to_hidden_sums(const struct batch *batch, int32_t token, uint64_
 
 /* Reads what the sequence attends to at a position. *history is that of the position before, if
  * `chained`, and becomes that of this one. */
-static int attend(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
-                  int32_t position, bool chained, uint64_t *history) {
-    int32_t slot = slot_of(fake, in, seq, position);
-    if (slot < 0 || fake->slots[slot].position != position)
+static int attend(struct fake_executor *fake, const struct step_inputs *in, int32_t group,
+                  int32_t seq, int32_t position, bool chained, uint64_t *history) {
+    int32_t slot = slot_of(fake, in, group, seq, position);
+    if (slot < 0 || fake->slots[slot].position != position || fake->slots[slot].group != group)
         return fake_forward_violate(fake, "attention reads a slot of another position", slot,
                                     position);
     const struct shadow_slot *shadow = &fake->slots[slot];
@@ -249,16 +251,33 @@ static int attend(struct fake_executor *fake, const struct step_inputs *in, int3
     return 0;
 }
 
+/* Reads what one sequence attends to in the groups after the first. */
+static int read_groups(struct fake_executor *fake, const struct step_inputs *in, int32_t seq) {
+    int32_t context = in->context_lens[seq];
+    int32_t first_new = context - (in->query_start[seq + 1] - in->query_start[seq]);
+    for (int32_t group = 1; group < in->num_groups; group++) {
+        int32_t first = first_attended(fake, group, first_new);
+        uint64_t history = 0;
+        for (int32_t position = first; position < context; position++)
+            if (attend(fake, in, group, seq, position, position > first || first == 0, &history) !=
+                0)
+                return -1;
+    }
+    return 0;
+}
+
 /* Reads the history of one sequence; answers its rows, which start at *row, on the way. */
 static int read_history(struct fake_executor *fake, const struct batch *batch, int32_t seq,
                         struct step_result *result, int32_t *row) {
     const struct step_inputs *in = &batch->inputs;
     int32_t query_end = in->query_start[seq + 1], context = in->context_lens[seq];
     int32_t first_new = context - (query_end - in->query_start[seq]);
-    int32_t first = first_attended(fake, first_new);
+    int32_t first = first_attended(fake, 0, first_new);
     uint64_t history = 0;
+    if (read_groups(fake, in, seq) != 0)
+        return -1;
     for (int32_t position = first; position < context; position++) {
-        if (attend(fake, in, seq, position, position > first || first == 0, &history) != 0)
+        if (attend(fake, in, 0, seq, position, position > first || first == 0, &history) != 0)
             return -1;
         if (position < first_new)
             continue;
@@ -298,10 +317,11 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch) {
 
 /* Those that fell out of the window name some block, too. */
 static int check_tables(struct fake_executor *fake, const struct step_inputs *in) {
-    for (int32_t seq = 0; seq < in->num_seqs; seq++)
-        for (int32_t p = 0; p < in->context_lens[seq]; p += fake->block_size)
-            if (block_of(fake, in, seq, p) < 0)
-                return fake_forward_violate(fake, "block table without a block", seq, p);
+    for (int32_t group = 0; group < in->num_groups; group++)
+        for (int32_t seq = 0; seq < in->num_seqs; seq++)
+            for (int32_t p = 0; p < in->context_lens[seq]; p += fake->block_size)
+                if (block_of(fake, in, group, seq, p) < 0)
+                    return fake_forward_violate(fake, "block table without a block", seq, p);
     return 0;
 }
 
@@ -354,9 +374,10 @@ static int use_adapters(struct fake_executor *fake, const struct batch *batch) {
 
 static int compute(struct fake_executor *fake, const struct batch *batch,
                    struct step_result *result) {
-    for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
-        if (write_tokens(fake, &batch->inputs, seq) != 0)
-            return -1;
+    for (int32_t group = 0; group < batch->inputs.num_groups; group++)
+        for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
+            if (write_tokens(fake, &batch->inputs, group, seq) != 0)
+                return -1;
     if (batch->num_hidden_sums > 0)
         memcpy(result->hidden_sums, batch->hidden_sums,
                (size_t)batch->num_hidden_sums * FAKE_HIDDEN_SIZE * sizeof(float));

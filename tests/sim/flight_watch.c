@@ -26,14 +26,17 @@ static bool held_it(struct watched_step *step, const struct sequence_group *grou
     return find_holder(step, group, block)->step == step->serial;
 }
 
+/* Those that the table has dropped are -1. */
 static void note_holders(struct watched_step *step, const struct sequence_group *group) {
     for (int32_t s = 0; s < group->num_sequences; s++) {
         const struct block_table *table = &group->sequences[s].table;
-        for (int32_t i = table->num_dropped; i < table->num_blocks && !table->on_host; i++) {
-            if (is_used(step, table->blocks[i]))
-                *find_holder(step, group, table->blocks[i]) =
-                    (struct block_holder){step->serial, group, table->blocks[i]};
-        }
+        for (int32_t g = 0; g < table->num_groups; g++)
+            for (int32_t i = 0; i < table->num_blocks && !table->on_host; i++) {
+                int32_t block = *block_table_at(table, g, i);
+                if (block >= 0 && is_used(step, block))
+                    *find_holder(step, group, block) =
+                        (struct block_holder){step->serial, group, block};
+            }
     }
 }
 
@@ -42,8 +45,10 @@ static void note_holders(struct watched_step *step, const struct sequence_group 
 static void note_used(struct watched_step *watched, const struct step *step) {
     for (int32_t e = 0; e < step->plan.num_entries; e++) {
         const struct block_table *table = &step->plan.entries[e].sequence->table;
-        for (int32_t i = table->num_dropped; i < table->num_blocks; i++)
-            watched->used[table->blocks[i]] = watched->serial;
+        for (int32_t g = 0; g < table->num_groups; g++)
+            for (int32_t i = 0; i < table->num_blocks; i++)
+                if (*block_table_at(table, g, i) >= 0)
+                    watched->used[*block_table_at(table, g, i)] = watched->serial;
     }
     for (int32_t i = 0; i < step->batch.copies.count; i++)
         watched->used[step->batch.copies.from[i]] = watched->serial;
@@ -60,12 +65,13 @@ static int32_t find_used(const struct watched_step *before, const struct block_p
 static int32_t find_taken(struct watched_step *before, const struct step *step, int32_t size) {
     const struct step_inputs *in = &step->batch.inputs;
     for (int32_t e = 0; e < step->plan.num_entries; e++)
-        for (int32_t i = in->query_start[e]; i < in->query_start[e + 1]; i++) {
-            int32_t block = in->slot_mapping[i] / size;
-            if (is_used(before, block) &&
-                !held_it(before, step->plan.entries[e].sequence->group, block))
-                return block;
-        }
+        for (int32_t g = 0; g < in->num_groups; g++)
+            for (int32_t i = in->query_start[e]; i < in->query_start[e + 1]; i++) {
+                int32_t block = step_slots(in, g)[i] / size;
+                if (is_used(before, block) &&
+                    !held_it(before, step->plan.entries[e].sequence->group, block))
+                    return block;
+            }
     int32_t copied = find_used(before, &step->batch.copies);
     return copied >= 0 ? copied : find_used(before, &step->batch.swap_in);
 }

@@ -18,12 +18,14 @@ static void add_owner(struct simulation *sim, struct owners *owners,
                       const struct block_table *table) {
     const struct block_manager *blocks = &sim->core.scheduler.blocks;
     int32_t num_blocks = table->on_host ? blocks->host.num_blocks : blocks->pool.num_blocks;
-    for (int32_t i = 0; i < table->num_blocks; i++) {
-        int32_t block = table->blocks[i];
-        EXPECT(sim, (block < 0) == (i < table->num_dropped) && block < num_blocks, block);
-        if (block >= 0 && block < num_blocks)
-            (table->on_host ? owners->host : owners->device)[block]++;
-    }
+    for (int32_t g = 0; g < table->num_groups; g++)
+        for (int32_t i = 0; i < table->num_blocks; i++) {
+            int32_t block = *block_table_at(table, g, i);
+            bool is_dropped = g >= sim->limits.num_full_groups && i < table->num_dropped;
+            EXPECT(sim, (block < 0) == is_dropped && block < num_blocks, block);
+            if (block >= 0 && block < num_blocks)
+                (table->on_host ? owners->host : owners->device)[block]++;
+        }
 }
 
 static const struct owners *count_owners(struct simulation *sim) {
@@ -42,7 +44,7 @@ static const struct owners *count_owners(struct simulation *sim) {
 void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
     const struct owners *owners = count_owners(sim);
     const struct block *blocks = sim->core.scheduler.blocks.pool.blocks;
-    for (int32_t i = 0; i < batch->inputs.num_tokens; i++) {
+    for (int32_t i = 0; i < batch->inputs.num_groups * batch->inputs.num_tokens; i++) {
         int32_t block = batch->inputs.slot_mapping[i] / sim->limits.block_size;
         EXPECT(sim, block >= 0 && block < sim->limits.num_blocks, block);
         if (sim->broken)
@@ -120,6 +122,14 @@ static void check_held_blocks(struct simulation *sim, const struct block_manager
     sim->num_deferred += (uint64_t)blocks->num_deferred;
 }
 
+/* Of all groups: tokens that the sequence has and may read. */
+static int64_t num_read_slots(const struct simulation *sim, const struct sequence *s) {
+    int64_t num_full = sim->limits.num_full_groups, num_tokens = sequence_num_computed_ahead(s);
+    int64_t num_unseen = sim->limits.window > 0 ? s->num_computed - sim->limits.window + 1 : 0;
+    int64_t num_seen = num_tokens - (num_unseen > 0 ? num_unseen : 0);
+    return num_full * num_tokens + (s->table.num_groups - num_full) * num_seen;
+}
+
 /* Counts what the used blocks hold, without their sharing when there is none. What only a step in
  * flight uses counts as full. */
 static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32_t num_deferred) {
@@ -127,8 +137,7 @@ static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
-                held += sequence_num_computed_ahead(&g->sequences[i]) -
-                        g->sequences[i].table.num_dropped * size;
+                held += num_read_slots(sim, &g->sequences[i]);
     int64_t counted = sim->core.stats.num_held_tokens;
     EXPECT(sim, counted >= 0 && counted <= sim->core.stats.num_used_blocks * size, counted);
     EXPECT(sim, !nothing_shared || counted == held, counted);
@@ -189,6 +198,7 @@ static void check_cached_block(struct simulation *sim, int32_t block) {
         EXPECT(sim, slots[i].token == tokens[i], block);
         EXPECT(sim, slots[i].position == slots[0].position + i, block);
         EXPECT(sim, slots[i].scope == slots[0].scope, block);
+        EXPECT(sim, slots[i].group == slots[0].group, block);
         EXPECT(sim,
                i == 0 || slots[i].history == fake_model_hash(slots[i - 1].history, slots[i].token),
                block);
@@ -209,7 +219,9 @@ static void check_cache(struct simulation *sim) {
             return;
         check_cached_block(sim, b);
         const struct shadow_slot *last = &sim->executor.slots[(int64_t)(b + 1) * size - 1];
-        EXPECT(sim, add_to_set(&set, last->history ^ (last->scope * 3)), b);
+        EXPECT(sim,
+               add_to_set(&set, last->history ^ (last->scope * 3) ^ (uint64_t)last->group << 40),
+               b);
         num_cached++;
     }
 }
@@ -243,9 +255,10 @@ static struct place find_content(const struct batch *batch, struct place place) 
 
 /* Returns the slots of a block of the table. Steps that were submitted may not have run. */
 static const struct shadow_slot *slots_of(const struct simulation *sim,
-                                          const struct block_table *table, int32_t index) {
+                                          const struct block_table *table, int32_t group,
+                                          int32_t index) {
     const struct fake_executor *fake = &sim->executor;
-    struct place place = {table->on_host, table->blocks[index]};
+    struct place place = {table->on_host, *block_table_at(table, group, index)};
     for (int32_t i = fake->num_submitted - 1; i >= 0; i--)
         if (!fake->submitted[i].has_run)
             place = find_content(fake->submitted[i].batch, place);
@@ -253,17 +266,22 @@ static const struct shadow_slot *slots_of(const struct simulation *sim,
            (int64_t)place.block * sim->limits.block_size;
 }
 
-/* Checks that its slots hold what was computed of it, by somebody who may share it. */
-static void check_content(struct simulation *sim, const struct sequence *s) {
+static int32_t first_held(const struct simulation *sim, const struct block_table *table,
+                          int32_t group) {
+    return group < sim->limits.num_full_groups ? 0 : table->num_dropped;
+}
+
+/* Checks that a group's slots hold what was computed of it, by somebody who may share it. */
+static void check_content(struct simulation *sim, const struct sequence *s, int32_t group) {
     const struct block_table *table = &s->table;
-    int32_t size = sim->limits.block_size;
+    int32_t size = sim->limits.block_size, p = first_held(sim, table, group) * size;
     const struct shadow_slot *slots = NULL;
     const struct simulated_request *request = s->group->request->user;
-    for (int32_t p = table->num_dropped * size; p < s->num_computed && !sim->broken; p++) {
+    for (; p < s->num_computed && !sim->broken; p++) {
         if (slots == NULL || p % size == 0)
-            slots = slots_of(sim, table, p / size);
+            slots = slots_of(sim, table, group, p / size);
         const struct shadow_slot *slot = &slots[p % size];
-        EXPECT(sim, slot->position == p, p);
+        EXPECT(sim, slot->position == p && slot->group == group, p);
         EXPECT(sim, slot->token == sequence_token(s, p), p);
         EXPECT(sim, slot->scope == request->scope, p);
     }
@@ -279,7 +297,7 @@ static void check_drafted(struct simulation *sim, const struct sequence *s) {
     if (sim->executor.drafted == NULL || table->on_host || sim->core.num_in_flight > 0)
         return;
     int32_t end = block_manager_num_drafted(&sim->core.scheduler.blocks, table, s->num_computed);
-    for (int32_t p = table->num_dropped * size; p < end && !sim->broken; p++) {
+    for (int32_t p = first_held(sim, table, 0) * size; p < end && !sim->broken; p++) {
         const struct shadow_slot *slot =
             &sim->executor.drafted[table->blocks[p / size] * size + p % size];
         EXPECT(sim, slot->position == p, p);
@@ -343,8 +361,8 @@ static void check_sequence(struct simulation *sim, const struct sequence *s) {
     EXPECT(sim, s->status != SEQUENCE_FINISHED || s->finish != FINISH_NONE, s->choice);
     check_in_flight(sim, s);
     sim->num_dropped += (uint64_t)s->table.num_dropped;
-    if (holds && !has_failed(sim) && !sim->broken)
-        check_content(sim, s);
+    for (int32_t g = 0; g < s->table.num_groups && holds && !has_failed(sim) && !sim->broken; g++)
+        check_content(sim, s, g);
     if (holds && !has_failed(sim) && !sim->broken)
         check_drafted(sim, s);
 }

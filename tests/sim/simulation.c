@@ -222,12 +222,26 @@ static enum load draw_load(struct random *random) {
     return loads[random_range(random, 0, 6)];
 }
 
+/* Of one that has a window, some have layers that see everything. */
+static void draw_groups(struct simulation *sim) {
+    struct random *random = &sim->random;
+    struct serving_limits *limits = &sim->limits;
+    if (!random_once_in(random, 3))
+        return;
+    limits->window = random_range(random, 2, 40);
+    if (random_once_in(random, 3))
+        return;
+    limits->num_groups = random_range(random, 2, 4);
+    limits->num_full_groups = random_range(random, 1, limits->num_groups - 1);
+}
+
 /* Pools from one block up: most are tight, some hold everything. */
 static void draw_memory(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     struct engine_core_config *config = &sim->config;
     struct serving_limits *limits = &sim->limits;
-    int32_t one = block_table_blocks_for(limits->max_model_len, limits->block_size);
+    draw_groups(sim);
+    int32_t one = (int32_t)serving_limits_blocks_for(limits, limits->max_model_len, 1);
     limits->num_blocks =
         random_once_in(random, 4)
             ? random_range(random, 1, one)
@@ -244,8 +258,6 @@ static void draw_memory(struct simulation *sim, enum load load) {
     config->schedule.kv.num_tenants = random_range(random, 1, 3);
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
         config->schedule.kv.secret.bytes[i] = (unsigned char)random_range(random, 0, 255);
-    if (random_once_in(random, 4))
-        limits->window = random_range(random, 2, 40);
 }
 
 /* Few tokens a step, and a pool for one long prompt: others grow into what was promised to it. */
@@ -427,6 +439,7 @@ static void begin_executor(struct simulation *sim) {
     fake_executor_add_host(&sim->executor, sim->limits.num_host_blocks);
     sim->executor.max_num_seqs = limits->max_num_seqs;
     sim->executor.window = sim->limits.window;
+    sim->executor.num_full_groups = sim->limits.num_full_groups;
     sim->executor.scope_of = scope_of;
     sim->executor.adapter_of = adapter_of;
     sim->executor.context = sim;

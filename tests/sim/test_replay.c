@@ -140,6 +140,7 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
         fake_executor_add_draft_model(&second->fake, sim->config.schedule.has_mtp);
     second->fake.max_num_seqs = header.limits.max_num_seqs;
     second->fake.window = header.limits.window;
+    second->fake.num_full_groups = header.limits.num_full_groups;
     second->base.ops = &ops;
     const struct replay_config config = {
         .header = &header,

@@ -119,8 +119,8 @@ static bool decodes_one_token(const struct step_inputs *step, int32_t seq) {
 static int32_t common_chunks(const struct plan *plan, int32_t a, int32_t b) {
     const struct step_inputs *step = &plan->backend->step;
     const int32_t block_size = plan->args->cache->layout.block_size;
-    const int32_t *blocks = step->block_tables + (int64_t)a * step->max_blocks_per_seq;
-    const int32_t *others = step->block_tables + (int64_t)b * step->max_blocks_per_seq;
+    const int32_t *blocks = step_table(step, plan->args->group, a);
+    const int32_t *others = step_table(step, plan->args->group, b);
     int32_t length = step->context_lens[a] < step->context_lens[b] ? step->context_lens[a]
                                                                    : step->context_lens[b];
     int32_t common = 0;
@@ -254,7 +254,7 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     const struct kv_layout *l = &plan->args->cache->layout;
     const struct kv_layer_strides strides = kv_strides_of(l, plan->args->layer);
     const struct step_inputs *step = &plan->backend->step;
-    const int32_t *table = step->block_tables + (int64_t)tile->seq * step->max_blocks_per_seq;
+    const int32_t *table = step_table(step, plan->args->group, tile->seq);
     const char *pool = plan->args->cache->buffer.data;
     int32_t last = (tile->first_chunk + tile->num_chunks) * ATTENTION_CHUNK;
     int32_t end = tile->first_length + tile->num_tokens - 1;

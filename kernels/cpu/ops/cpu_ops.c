@@ -234,6 +234,7 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
     const struct cpu_op_kernels *op = call->backend->op;
     const struct step_inputs *step = &call->backend->step;
     const struct kv_layout *l = &args->cache->layout;
+    const int32_t *slots = step_slots(step, args->group);
     int64_t num_rotated = args->num_q_heads + l->num_kv_heads;
     int64_t row_floats = (num_rotated + l->num_kv_heads) * l->head_dim;
     for (int64_t t = begin; t < end; t++) {
@@ -244,8 +245,8 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
             rotate_heads(op, args->rope_table + (int64_t)step->positions[t] * args->rotary_dim,
                          args->rotary_dim, args->interleaved, q, num_rotated, l->head_dim);
         for (int32_t h = 0; h < l->num_kv_heads; h++, k += l->head_dim, v += l->head_dim) {
-            store_row(op, args->cache, args->layer, KV_PART_K, h, step->slot_mapping[t], k);
-            store_row(op, args->cache, args->layer, KV_PART_V, h, step->slot_mapping[t], v);
+            store_row(op, args->cache, args->layer, KV_PART_K, h, slots[t], k);
+            store_row(op, args->cache, args->layer, KV_PART_V, h, slots[t], v);
         }
     }
 }
@@ -255,6 +256,7 @@ static void store_latent_tokens(void *context, int64_t begin, int64_t end, int w
     const struct latent_store_args *args = call->args;
     const struct cpu_op_kernels *op = call->backend->op;
     const struct step_inputs *step = &call->backend->step;
+    const int32_t *slots = step_slots(step, args->group);
     const int64_t dim = args->cache->layout.head_dim, turned = args->rotary_dim;
     for (int64_t t = begin; t < end; t++) {
         const float *table =
@@ -268,15 +270,17 @@ static void store_latent_tokens(void *context, int64_t begin, int64_t end, int w
         rotate_heads(op, table, args->rotary_dim, args->interleaved, queries, args->num_q_heads,
                      dim);
         rotate_heads(op, table, args->rotary_dim, args->interleaved, row + dim - turned, 1, dim);
-        store_row(op, args->cache, args->layer, KV_PART_K, 0, step->slot_mapping[t], row);
+        store_row(op, args->cache, args->layer, KV_PART_K, 0, slots[t], row);
     }
 }
 
 /* Blocks that were never used are handed out lowest first. */
-static void follow_blocks(const struct cpu_backend *b, const struct kv_cache *cache) {
+static void follow_blocks(const struct cpu_backend *b, const struct kv_cache *cache,
+                          int32_t group) {
+    const int32_t *slots = step_slots(&b->step, group);
     int32_t slot = 0;
     for (int32_t t = 0; t < b->step.num_tokens; t++)
-        slot = max_int32(slot, b->step.slot_mapping[t]);
+        slot = max_int32(slot, slots[t]);
     size_t num_blocks = (size_t)(slot / cache->layout.block_size) + 1;
     cpu_page_ahead_follow(b->page_ahead, &cache->buffer,
                           num_blocks * kv_block_bytes(&cache->layout));
@@ -287,7 +291,7 @@ void cpu_store_latent(struct backend *b, const struct latent_store_args *args) {
     CHECK(kv_layout_is_supported(l) && l->latent_dim + args->rotary_dim == l->head_dim);
     int64_t row_floats = args->rotary_dim * (int64_t)(args->num_q_heads + 1) + l->head_dim;
     if (args->layer == 0)
-        follow_blocks((struct cpu_backend *)b, args->cache);
+        follow_blocks((struct cpu_backend *)b, args->cache, args->group);
     for_rows(b, args, ((struct cpu_backend *)b)->step.num_tokens, row_floats, ROPE_CHUNK,
              store_latent_tokens);
 }
@@ -298,6 +302,6 @@ void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
     if (args->layer == 0)
-        follow_blocks((struct cpu_backend *)b, args->cache);
+        follow_blocks((struct cpu_backend *)b, args->cache, args->group);
     for_rows(b, args, num_tokens, row_floats, ROPE_CHUNK, rope_store_tokens);
 }

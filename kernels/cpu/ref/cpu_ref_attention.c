@@ -63,7 +63,7 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
         float *q = (float *)args->qkv + (size_t)t * (size_t)num_heads * dim;
         float *k = q + (size_t)args->num_q_heads * dim;
         float *v = k + (size_t)l->num_kv_heads * dim;
-        int32_t slot = step->slot_mapping[t];
+        int32_t slot = step_slots(step, args->group)[t];
         for (int32_t h = 0; args->rope_table && h < args->num_q_heads + l->num_kv_heads; h++)
             rotate(q + (size_t)h * dim,
                    args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim,
@@ -86,7 +86,7 @@ void cpu_ref_store_latent(struct backend *b, const struct latent_store_args *arg
             table += (size_t)step->positions[t] * turned;
             rotate(row + dim - turned, table, args->rotary_dim, args->interleaved);
         }
-        write_row(args->cache, args->layer, KV_PART_K, 0, step->slot_mapping[t], row);
+        write_row(args->cache, args->layer, KV_PART_K, 0, step_slots(step, args->group)[t], row);
         for (size_t h = t * num_heads; h < (t + 1) * num_heads; h++) {
             float *out = (float *)args->queries + h * dim + dim - turned;
             memcpy(out, (const float *)args->q + h * q_dim + q_dim - turned, turned * sizeof(*out));
@@ -164,7 +164,7 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
     float *row = malloc(dim * sizeof(*row));
     CHECK((scores || longest == 0) && sums && row);
     for (int32_t s = 0; s < step->num_seqs; s++) {
-        const int32_t *table = step->block_tables + (size_t)s * (size_t)step->max_blocks_per_seq;
+        const int32_t *table = step_table(step, args->group, s);
         int32_t end = step->query_start[s + 1];
         for (int32_t t = step->query_start[s]; t < end; t++) {
             int32_t length = step->context_lens[s] - (end - 1 - t);

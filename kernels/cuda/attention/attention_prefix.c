@@ -72,10 +72,6 @@ bool attention_prefix_pays(int32_t num_tokens, int32_t num_sequences, int32_t nu
     return saved > (int64_t)num_tiles * ATTENTION_KV_TILE + num_part_rows * ATTENTION_PART_TOKENS;
 }
 
-static const int32_t *table_of(const struct search *s, int32_t sequence) {
-    return s->step->block_tables + (int64_t)sequence * s->step->max_blocks_per_seq;
-}
-
 /* Tokens of the sequence that may be in a prefix: the last one is its own. The table bounds them
  * where the plan is made for layers with a cache of smaller blocks, which this step does not have.
  */
@@ -106,21 +102,28 @@ static int32_t count_equal(const int32_t *a, const int32_t *b, int32_t n) {
 /* Whole blocks that all these sequences have in common, of which `num_known` are known. */
 static int32_t common_blocks(const struct search *s, const int32_t *sequences, int32_t num,
                              int32_t num_known) {
-    const int32_t *first = table_of(s, sequences[0]) + num_known;
     int32_t length = shareable_tokens(s, sequences[0]);
     int32_t common = INT32_MAX;
     for (int32_t i = 1; i < num && common > 0; i++) {
         length = min_int32(length, shareable_tokens(s, sequences[i]));
         common = min_int32(common, length / s->shape->block_size - num_known);
-        common = count_equal(first, table_of(s, sequences[i]) + num_known, common);
+        for (int32_t group = 0; group < max_int32(s->step->num_groups, 1); group++)
+            common = count_equal(step_table(s->step, group, sequences[0]) + num_known,
+                                 step_table(s->step, group, sequences[i]) + num_known, common);
     }
     return num_known + common;
 }
 
-/* The sequence's block, if it may be in a prefix. */
+/* The sequence's block, if it may be in a prefix; of several groups a number that is the same for
+ * the same blocks. Where it is the same for others, their class shares less. */
 static int32_t block_at(const struct search *s, int32_t sequence, int32_t index) {
     bool is_whole = (index + 1) * s->shape->block_size <= shareable_tokens(s, sequence);
-    return is_whole ? table_of(s, sequence)[index] : NO_BLOCK;
+    if (!is_whole)
+        return NO_BLOCK;
+    uint32_t number = (uint32_t)step_table(s->step, 0, sequence)[index];
+    for (int32_t group = 1; group < s->step->num_groups; group++)
+        number = number * 2654435761u + (uint32_t)step_table(s->step, group, sequence)[index];
+    return (int32_t)(number & INT32_MAX);
 }
 
 /* The class of that block, or a new one. */
@@ -198,7 +201,7 @@ static void find_within(const struct search *s, int32_t first, int32_t num, int3
         for (n = 1; i + n < num && block_at(s, sequences[i + n], common) == block; n++)
             ;
         if (n > 1 && block != NO_BLOCK)
-            find_within(s, first + i, n, common + 1, num_prefixes, depth + 1);
+            find_within(s, first + i, n, common, num_prefixes, depth + 1);
     }
 }
 

@@ -3,7 +3,8 @@
  * Plain C, no device.
  *
  * A PREFIX is a range of the context that several sequences share: each decodes one token, sees all
- * of the range, and has it in full blocks with the same ids, which nobody writes any more. Prefixes
+ * of the range, and has it in full blocks with the same ids, which nobody writes any more, in every
+ * group of layers: one plan serves those of several groups. Prefixes
  * may be nested: sequences with the same system prompt, some of which also share a document. A
  * range that would cost more than it saves is left to the individual sequences. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_ATTENTION_PREFIX_H

@@ -39,10 +39,10 @@ struct cuda_step {
     int32_t *token_ids;             /* [T] */
     int32_t *token_rows;            /* [T] */
     int32_t *positions;             /* [T] */
-    int32_t *slot_mapping;          /* [T] */
+    int32_t *slot_mapping;          /* [groups][largest T] */
     int32_t *sequences;             /* [T] of the tokens; for latent layouts */
     int32_t *adapter_slots;         /* [T] -1 for padding; of steps with adapters */
-    int32_t *block_tables;          /* [S][table_stride], without padding */
+    int32_t *block_tables;          /* [groups][largest S][table_stride], without padding */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
     int32_t *list;                  /* [CUDA_LIST_LENGTH] input of one op: rows, spans */
@@ -145,6 +145,9 @@ size_t cuda_step_packed_bytes(const struct cuda_backend *b);
 const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows);
 const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
                                                const struct sample_row *rows);
+/* Return the device's slots and tables of a group. */
+const int32_t *cuda_step_slots(const struct cuda_backend *b, int32_t group);
+const int32_t *cuda_step_tables(const struct cuda_backend *b, int32_t group);
 /* Forgets the current step and its attention plans. */
 void cuda_step_forget(struct cuda_backend *b);
 

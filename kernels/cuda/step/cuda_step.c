@@ -2,6 +2,7 @@
  * tables stay there, and only the part of a row that changed goes. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "kernels/cuda/step/cuda_packed.h"
 #include "kernels/cuda/step/cuda_streams.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 8 /* besides the rows of block_tables */
+#define NUM_ARRAYS 7 /* besides the slots of groups and the rows of block_tables */
 #define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
@@ -18,7 +19,8 @@ static int check_limits(const struct serving_limits *limits, struct error *err) 
     size_t table = 0;
     int32_t blocks = limits->block_size > 0 ? serving_limits_max_blocks(limits) : 0;
     if (limits->max_num_batched_tokens <= 0 || limits->max_num_seqs <= 0 || blocks <= 0 ||
-        !checked_mul((size_t)limits->max_num_seqs, (size_t)blocks, &table) || table > INT32_MAX)
+        !checked_mul((size_t)limits->max_num_seqs, (size_t)blocks, &table) ||
+        table > INT32_MAX / (size_t)serving_limits_groups(limits))
         return error_set(err, ERROR_CONFIG,
                          "cuda device: steps of %d tokens, %d sequences and %d blocks a sequence; "
                          "all must be > 0 and there may be 2^31-1 blocks in all",
@@ -37,23 +39,26 @@ static size_t place_arrays(struct cuda_step *step, const struct serving_limits *
     size_t tokens = (size_t)limits->max_num_batched_tokens * sizeof(int32_t);
     size_t seqs = (size_t)limits->max_num_seqs * sizeof(int32_t);
     size_t rows = (size_t)serving_limits_max_sample_rows(limits), offset = 0;
+    size_t groups = (size_t)serving_limits_groups(limits);
     char *memory = step->memory.data;
     step->list = place(memory, &offset, CUDA_LIST_LENGTH * sizeof(int32_t));
     step->moved_pairs = place(memory, &offset, CUDA_LIST_LENGTH * sizeof(int32_t));
     step->token_ids = place(memory, &offset, tokens);
     step->token_rows = place(memory, &offset, tokens);
     step->positions = place(memory, &offset, tokens);
-    step->slot_mapping = place(memory, &offset, tokens);
+    step->slot_mapping = place(memory, &offset, groups * tokens);
     step->sequences = place(memory, &offset, tokens);
     step->adapter_slots = place(memory, &offset, tokens);
     step->logit_rows = place(memory, &offset, rows * sizeof(int32_t));
     step->sample_rows = place(memory, &offset, rows * sizeof(struct sample_row));
-    step->block_tables = place(memory, &offset, seqs * (size_t)step->table_stride);
+    step->block_tables = place(memory, &offset, groups * seqs * (size_t)step->table_stride);
     return offset;
 }
 
 static size_t tables_bytes(const struct cuda_backend *b) {
-    return (size_t)b->config.limits.max_num_seqs * (size_t)b->step.table_stride * sizeof(int32_t);
+    const struct serving_limits *limits = &b->config.limits;
+    return (size_t)serving_limits_groups(limits) * (size_t)limits->max_num_seqs *
+           (size_t)b->step.table_stride * sizeof(int32_t);
 }
 
 int cuda_step_create(struct cuda_backend *b, struct error *err) {
@@ -91,12 +96,13 @@ struct packed_size {
 
 static struct packed_size size_of(const struct cuda_backend *b, size_t num_tokens, size_t num_seqs,
                                   size_t num_rows, size_t num_blocks) {
-    struct packed_size plans, size = {NUM_ARRAYS + num_seqs, 0};
+    size_t groups = (size_t)serving_limits_groups(&b->config.limits);
+    struct packed_size plans, size = {NUM_ARRAYS + groups + groups * num_seqs, 0};
     cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
                              &plans.num_words);
     size.num_arrays += plans.num_arrays;
-    size.num_words = 6 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
-                     plans.num_words;
+    size.num_words = (5 + groups) * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) +
+                     groups * num_seqs * num_blocks + plans.num_words;
     return size;
 }
 
@@ -121,13 +127,21 @@ static void add_ints(struct cuda_packed *packed, int32_t *device, const int32_t 
         to[i] = filler;
 }
 
-static void add_tokens(struct cuda_packed *packed, struct cuda_step *step) {
+static int32_t num_groups_of(const struct step_inputs *inputs) {
+    return max_int32(inputs->num_groups, 1);
+}
+
+static void add_tokens(const struct cuda_backend *b, struct cuda_packed *packed) {
+    const struct cuda_step *step = &b->step;
     const struct step_inputs *host = &step->host;
+    size_t stride = (size_t)b->config.limits.max_num_batched_tokens;
     int32_t n = host->num_tokens, padding = host->num_padding;
     add_ints(packed, step->token_ids, host->token_ids, n, padding, 0);
     add_ints(packed, step->token_rows, host->token_rows, n, padding, -1);
     add_ints(packed, step->positions, host->positions, n, padding, 0);
-    add_ints(packed, step->slot_mapping, host->slot_mapping, n, padding, -1);
+    for (int32_t group = 0; group < num_groups_of(host); group++)
+        add_ints(packed, step->slot_mapping + (size_t)group * stride,
+                 n > 0 ? step_slots(host, group) : NULL, n, padding, -1);
 }
 
 /* Padding has none: nothing of it is stored or attended to. */
@@ -162,10 +176,13 @@ static void add_rows(struct cuda_packed *packed, struct cuda_step *step) {
 }
 
 /* From the first of a row's blocks that the device has not to the last. */
-static void add_table(struct cuda_packed *packed, struct cuda_step *step, int32_t sequence) {
+static void add_table(struct cuda_backend *b, struct cuda_packed *packed, int32_t group,
+                      int32_t sequence) {
+    struct cuda_step *step = &b->step;
     size_t n = (size_t)step->host.max_blocks_per_seq, first = 0;
-    size_t offset = (size_t)sequence * (size_t)step->table_stride;
-    const int32_t *row = step->host.block_tables + (size_t)sequence * n;
+    size_t index = (size_t)group * (size_t)b->config.limits.max_num_seqs + (size_t)sequence;
+    size_t offset = index * (size_t)step->table_stride;
+    const int32_t *row = step_table(&step->host, group, sequence);
     int32_t *known = step->known_tables + offset;
     if (memcmp(row, known, n * sizeof(*row)) == 0)
         return;
@@ -188,6 +205,7 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     CHECK(inputs->num_tokens <= b->config.limits.max_num_batched_tokens - padding);
     CHECK(inputs->num_seqs <= b->config.limits.max_num_seqs - padding);
     CHECK(inputs->max_blocks_per_seq <= step->table_stride);
+    CHECK(inputs->num_groups <= serving_limits_groups(&b->config.limits));
     step->host = *inputs;
     step->num_tokens = inputs->num_tokens + padding;
     if (inputs->logit_rows == NULL && inputs->sample_rows == NULL)
@@ -201,19 +219,29 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
         size_of(b, (size_t)step->num_tokens, (size_t)inputs->num_seqs,
                 (size_t)step->host.num_sample_rows, (size_t)inputs->max_blocks_per_seq);
     struct cuda_packed packed = cuda_packed_begin(b, size.num_arrays, size.num_words);
-    add_tokens(&packed, step);
+    add_tokens(b, &packed);
     if (b->config.latent_dim > 0 && inputs->num_tokens > 0)
         add_sequences(&packed, step);
     add_adapters(&packed, step);
     add_rows(&packed, step);
-    for (int32_t s = 0; s < inputs->num_seqs; s++)
-        add_table(&packed, step, s);
+    for (int32_t group = 0; group < num_groups_of(inputs); group++)
+        for (int32_t s = 0; s < inputs->num_seqs; s++)
+            add_table(b, &packed, group, s);
     if (inputs->num_seqs > 0)
         memcpy(step->known_context_lens, inputs->context_lens,
                (size_t)inputs->num_seqs * sizeof(int32_t));
     cuda_streams_begin_step(b);
     cuda_attention_pack_plans(b, &packed);
     cuda_packed_send(b, &packed);
+}
+
+const int32_t *cuda_step_slots(const struct cuda_backend *b, int32_t group) {
+    return b->step.slot_mapping + (size_t)group * (size_t)b->config.limits.max_num_batched_tokens;
+}
+
+const int32_t *cuda_step_tables(const struct cuda_backend *b, int32_t group) {
+    size_t rows = (size_t)group * (size_t)b->config.limits.max_num_seqs;
+    return b->step.block_tables + rows * (size_t)b->step.table_stride;
 }
 
 void cuda_step_forget(struct cuda_backend *b) {

@@ -63,6 +63,8 @@ void cuda_streams_begin_step(struct cuda_backend *b) {
     }
     const struct step_blocks step = {.block_tables = b->step.known_tables,
                                      .context_lens = b->step.known_context_lens,
+                                     .num_groups = b->step.host.num_groups,
+                                     .group_rows = b->config.limits.max_num_seqs,
                                      .num_seqs = b->step.host.num_seqs,
                                      .stride = b->step.table_stride};
     if (moves_order_begin_step(&streams->order, &step))

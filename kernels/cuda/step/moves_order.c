@@ -22,15 +22,23 @@ static void block_set_merge(struct block_set *set, const struct block_set *other
         set->words[i] |= other->words[i];
 }
 
+static bool sequence_touches(const struct step_blocks *step, int32_t group, int32_t sequence,
+                             const struct block_set *blocks, int32_t block_size) {
+    size_t row = (size_t)group * (size_t)step->group_rows + (size_t)sequence;
+    const int32_t *table = step->block_tables + row * (size_t)step->stride;
+    int32_t context_len = step->context_lens[sequence];
+    for (int32_t i = 0; i < step->stride && (int64_t)i * block_size < context_len; i++)
+        if (block_set_has(blocks, table[i]))
+            return true;
+    return false;
+}
+
 static bool step_touches(const struct step_blocks *step, const struct block_set *blocks,
                          int32_t block_size) {
-    for (int32_t s = 0; s < step->num_seqs; s++) {
-        const int32_t *table = step->block_tables + (size_t)s * (size_t)step->stride;
-        int32_t context_len = step->context_lens[s];
-        for (int32_t i = 0; i < step->stride && (int64_t)i * block_size < context_len; i++)
-            if (block_set_has(blocks, table[i]))
+    for (int32_t group = 0; group < max_int32(step->num_groups, 1); group++)
+        for (int32_t s = 0; s < step->num_seqs; s++)
+            if (sequence_touches(step, group, s, blocks, block_size))
                 return true;
-    }
     return false;
 }
 

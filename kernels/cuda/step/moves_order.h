@@ -32,10 +32,12 @@ void block_set_add(struct block_set *set, const int32_t *blocks, int32_t num_blo
 
 /* The caller's arrays, unchanged until the next step begins. */
 struct step_blocks {
-    const int32_t *block_tables; /* [num_seqs][stride] */
+    const int32_t *block_tables; /* [num_groups][group_rows][stride], num_seqs rows of each */
     const int32_t *context_lens; /* [num_seqs] */
     int32_t num_seqs;
     int32_t stride;
+    int32_t num_groups; /* 0: one */
+    int32_t group_rows;
 };
 
 /* Work given to the compute stream that moves do not wait for yet. */

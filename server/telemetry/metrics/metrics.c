@@ -68,8 +68,8 @@ static void write_step_parts(const struct metrics_text *w, const struct engine_s
     }
 }
 
-/* Returns the share of token slots without a token in blocks that sequences hold: what
- * PagedAttention's paper calls waste. */
+/* Returns the share of token slots without a token, or with one before the window, in blocks that
+ * sequences hold: what PagedAttention's paper calls waste. */
 static double wasted_share(const struct engine_stats *s) {
     double places = (double)s->num_used_blocks * s->block_size;
     return places > 0 ? 1 - (double)s->num_held_tokens / places : 0;
@@ -82,7 +82,8 @@ static double usage(const struct engine_stats *s) {
 static void write_memory(const struct metrics_text *w, const struct engine_stats *s) {
     metrics_text_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", usage(s));
     metrics_text_single(w, "kv_cache_waste_perc", "gauge",
-                        "Token slots without a token in KV blocks held by sequences, 0 to 1.",
+                        "Token slots without a token that may still be read in KV blocks held by "
+                        "sequences, 0 to 1.",
                         wasted_share(s));
     metrics_text_single(w, "kv_block_size", "gauge", "Tokens in a KV block.", s->block_size);
     metrics_text_single(w, "kv_blocks_total", "gauge", "KV blocks of the pool.", s->num_blocks);

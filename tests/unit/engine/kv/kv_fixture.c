@@ -15,7 +15,7 @@ void kv_fixture_init(struct kv_fixture *kv, int32_t num_blocks, int32_t num_host
     struct block_key root = block_key_root(&config.secret, 0, NULL, 0);
     assert_int_equal(block_manager_init(&kv->manager, &config), 0);
     for (int i = 0; i < KV_NUM_TABLES; i++)
-        assert_int_equal(block_table_init(&kv->tables[i], KV_MAX_BLOCKS, 0, &root), 0);
+        assert_int_equal(block_table_init(&kv->tables[i], KV_MAX_BLOCKS, 1, 0, &root), 0);
 }
 
 void kv_fixture_finish(struct kv_fixture *kv) {

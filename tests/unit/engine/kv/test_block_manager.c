@@ -51,7 +51,7 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     assert_int_equal(kv.manager.pool.num_used, 1);
     block_manager_drop_before(&kv.manager, table, 4); /* none comes back */
     assert_int_equal(table->num_dropped, 2);
-    assert_false(block_manager_needs_copy(&kv.manager, table, 9));
+    assert_false(block_manager_num_copies(&kv.manager, table, 9));
 
     block_manager_fork(&kv.manager, table, &kv.tables[1], 9);
     assert_int_equal(kv.tables[1].num_dropped, 2);
@@ -66,7 +66,7 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     assert_int_equal(table->num_dropped, 3);
     block_manager_release(&kv.manager, table);
     assert_true(block_manager_grow(&kv.manager, table)); /* as good as new */
-    assert_int_equal(block_table_slot(table, KV_BLOCK_SIZE, 0) % KV_BLOCK_SIZE, 0);
+    assert_int_equal(block_table_slot(table, 0, KV_BLOCK_SIZE, 0) % KV_BLOCK_SIZE, 0);
     kv_fixture_finish(&kv);
 }
 
@@ -133,13 +133,13 @@ static void test_the_first_writer_copies_and_the_last_owner_does_not(void **stat
     kv_compute(&kv, a, &tokens, 6);
     block_manager_fork(&kv.manager, a, b, 6);
     int32_t shared = a->blocks[1];
-    assert_true(block_manager_needs_copy(&kv.manager, a, 6));
-    assert_true(block_manager_needs_copy(&kv.manager, b, 6));
-    assert_false(block_manager_needs_copy(&kv.manager, b, 8)); /* not there yet */
+    assert_true(block_manager_num_copies(&kv.manager, a, 6));
+    assert_true(block_manager_num_copies(&kv.manager, b, 6));
+    assert_false(block_manager_num_copies(&kv.manager, b, 8)); /* not there yet */
     assert_true(block_manager_make_writable(&kv.manager, a, 6));
     assert_int_not_equal(a->blocks[1], shared);
     assert_moves(&kv.manager.copies, 1, (int32_t[]){shared, a->blocks[1]});
-    assert_false(block_manager_needs_copy(&kv.manager, b, 6));
+    assert_false(block_manager_num_copies(&kv.manager, b, 6));
     assert_true(block_manager_make_writable(&kv.manager, b, 6));
     assert_int_equal(b->blocks[1], shared);
     assert_int_equal(kv.manager.copies.count, 1);
@@ -246,7 +246,7 @@ static void test_a_match_never_overfills_a_table(void **state) {
     struct block_table *a = &kv.tables[0];
     struct block_table small;
     kv_fixture_init(&kv, 16, 0);
-    assert_int_equal(block_table_init(&small, 2, 0, &a->root), 0);
+    assert_int_equal(block_table_init(&small, 2, 1, 0, &a->root), 0);
     kv_compute(&kv, a, &tokens, 4 * KV_MAX_BLOCKS);
     assert_int_equal(block_manager_match(&kv.manager, &small, &tokens, 4 * KV_MAX_BLOCKS), 8);
     block_manager_release(&kv.manager, &small);
@@ -303,8 +303,8 @@ static void check_apart(int32_t tenant) {
     kv_fixture_init(&kv, 8, 0);
     other_root = block_key_root(&kv.manager.config.secret, tenant, NULL, 0);
     salted_root = block_key_root(&kv.manager.config.secret, 0, "salt", 4);
-    assert_int_equal(block_table_init(&other, 4, tenant, &other_root), 0);
-    assert_int_equal(block_table_init(&salted, 4, 0, &salted_root), 0);
+    assert_int_equal(block_table_init(&other, 4, 1, tenant, &other_root), 0);
+    assert_int_equal(block_table_init(&salted, 4, 1, 0, &salted_root), 0);
     kv_compute(&kv, &kv.tables[0], &tokens, 8);
     assert_int_equal(block_manager_match(&kv.manager, &other, &tokens, 8), 0);
     assert_int_equal(block_manager_match(&kv.manager, &salted, &tokens, 8), 0);
@@ -419,7 +419,7 @@ static void assert_privacy(int32_t num_tenants, const char *salt, const char *ex
     memset(config.secret.bytes, 5, sizeof(config.secret.bytes));
     const struct block_key root = block_key_root(&config.secret, 0, salt, strlen(salt));
     assert_int_equal(block_manager_init(&manager, &config), 0);
-    assert_int_equal(block_table_init(&table, 4, 0, &root), 0);
+    assert_int_equal(block_table_init(&table, 4, 1, 0, &root), 0);
     assert_true(block_manager_grow(&manager, &table) && block_manager_grow(&manager, &table));
     block_manager_publish(&manager, &table, &tokens, 8);
     assert_string_equal(told, expected);

@@ -1,10 +1,11 @@
 /* Random sequences of operations on the block manager, against a model of both memories.
  *
  * The model's memories hold one number for each token: a digest of the whole history up to it, as
- * keys and values depend on it, and of whose cache it is. Each step plans at random, then makes the
- * listed moves, compares what every sequence would read with its history, writes what was planned,
- * and audits the books. A step may stay in flight while the next is planned, and both while results
- * are committed: what they use is not free, although the model's device has run them. */
+ * keys and values depend on it, of whose cache it is and of the group of layers. Each step plans at
+ * random, then makes the listed moves, compares what every sequence would read with its history,
+ * writes what was planned, and audits the books. A step may stay in flight while the next is
+ * planned, and both while results are committed: what they use is not free, although the model's
+ * device has run them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@
 #define MAX_BLOCKS 40
 #define MAX_HOST_BLOCKS 24
 #define MAX_BLOCK_SIZE 4
+#define MAX_GROUPS 4
 #define NUM_SCOPES 4
 #define POISON 0xdeadbeefdeadbeef
 
@@ -45,7 +47,7 @@ struct told_block {
 /* Counts how often each thing happened, over all seeds: a test of what never happens is none. */
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
-        replaced, forgotten, same, deferred, flushed;
+        replaced, forgotten, same, deferred, flushed, skipped;
 };
 
 struct model {
@@ -90,6 +92,22 @@ static int32_t smaller(int32_t a, int32_t b) {
 
 static int32_t block_size(const struct model *model) {
     return model->limits.block_size;
+}
+
+static int32_t num_groups(const struct model *model) {
+    return serving_limits_groups(&model->limits);
+}
+
+/* How many groups hold block `index` of the table. */
+static int32_t groups_at(const struct model *model, const struct block_table *table,
+                         int32_t index) {
+    return index < table->num_dropped ? model->limits.num_full_groups : num_groups(model);
+}
+
+/* Blocks before those that a token at that position sees, of a group with the window. */
+static int32_t num_unseen(const struct model *model, int32_t position) {
+    int32_t unseen = position - model->limits.window + 1;
+    return unseen > 0 && model->limits.window > 0 ? unseen / block_size(model) : 0;
 }
 
 static struct model_sequence *any_sequence(struct model *model) {
@@ -168,7 +186,9 @@ static void audit_events(struct model *model) {
     int32_t num_cached = 0;
     for (int32_t id = 0; id < m->pool.num_blocks; id++)
         num_cached += m->pool.blocks[id].cached;
-    EXPECT(model, model->num_told == num_cached && m->cache.num_known == num_cached);
+    EXPECT(model, m->cache.num_known == num_cached);
+    EXPECT(model,
+           num_groups(model) > 1 ? model->num_told <= num_cached : model->num_told == num_cached);
     for (int32_t i = 0; i < model->num_told; i++) {
         const struct told_block *told = &model->told[i];
         const struct block_key key =
@@ -189,9 +209,11 @@ static int32_t count_owners(const struct model *model, bool of_host, int32_t blo
     int32_t owners = 0;
     for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
         const struct model_sequence *s = &model->sequences[i];
-        for (int32_t b = 0; s->active && s->table.on_host == of_host && b < s->table.num_blocks;
-             b++)
-            owners += s->table.blocks[b] == block;
+        if (!s->active || s->table.on_host != of_host)
+            continue;
+        for (int32_t b = 0; b < s->table.num_blocks; b++)
+            for (int32_t g = 0; g < groups_at(model, &s->table, b); g++)
+                owners += *block_table_at(&s->table, g, b) == block;
     }
     return owners;
 }
@@ -272,16 +294,24 @@ static void audit(const struct model *model) {
     audit_moves(model, &m->copies, &m->pool, true);
 }
 
+static uint64_t digest_of(const struct model_sequence *s, int32_t group, int32_t position) {
+    return s->digests[position] + (uint64_t)group;
+}
+
+/* Of all groups that hold it. */
 static void expect_content(const struct model *model, const struct model_sequence *s, int32_t first,
                            int32_t end) {
     int32_t size = block_size(model);
-    for (int32_t p = first; p < end; p++) {
-        int32_t block = s->table.blocks[p / size];
-        EXPECT(model, block >= 0);
-        uint64_t found =
-            s->table.on_host ? model->host[block][p % size] : model->device[block][p % size];
-        EXPECT(model, found == s->digests[p]);
-    }
+    for (int32_t p = first; p < end; p++)
+        for (int32_t g = 0; g < num_groups(model); g++) {
+            int32_t block = *block_table_at(&s->table, g, p / size);
+            EXPECT(model, (block >= 0) == (g < groups_at(model, &s->table, p / size)));
+            if (block < 0)
+                continue;
+            uint64_t found =
+                s->table.on_host ? model->host[block][p % size] : model->device[block][p % size];
+            EXPECT(model, found == digest_of(s, g, p));
+        }
 }
 
 /* Checks that every sequence can still see its history. */
@@ -289,7 +319,7 @@ static void audit_contents(const struct model *model) {
     for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
         const struct model_sequence *s = &model->sequences[i];
         if (s->active)
-            expect_content(model, s, s->table.num_dropped * block_size(model), s->num_computed);
+            expect_content(model, s, 0, s->num_computed);
     }
 }
 
@@ -298,13 +328,19 @@ static void audit_contents(const struct model *model) {
 static void match(struct model *model, struct model_sequence *s) {
     const struct token_view view = tokens_of(s);
     int32_t before = s->num_computed, limit = below(model, s->num_tokens + 1);
+    int32_t num_dropped = s->table.num_dropped;
     int32_t added = block_manager_match(&model->manager, &s->table, &view, limit);
     s->num_computed += added;
     EXPECT(model, added == 0 || s->num_computed <= limit);
     EXPECT(model, s->num_computed == s->table.num_blocks * block_size(model));
     EXPECT(model, added == 0 || model->manager.config.caching);
+    int32_t unseen = num_unseen(model, s->num_computed);
+    EXPECT(model, s->table.num_dropped == num_dropped || s->table.num_dropped == unseen);
+    EXPECT(model,
+           added == 0 || model->limits.num_full_groups == 0 || s->table.num_dropped <= unseen);
     expect_content(model, s, before, s->num_computed);
     seen.hits += added > 0;
+    seen.skipped += s->table.num_dropped > num_dropped;
 }
 
 static void begin(struct model *model, struct model_sequence *s) {
@@ -313,7 +349,7 @@ static void begin(struct model *model, struct model_sequence *s) {
     struct block_key root = root_of(model, s->scope);
     assert_int_equal(block_table_init(&s->table,
                                       (MAX_TOKENS + block_size(model) - 1) / block_size(model),
-                                      tenant_of(model, s->scope), &root),
+                                      num_groups(model), tenant_of(model, s->scope), &root),
                      0);
     s->active = true;
 }
@@ -372,27 +408,33 @@ static void fork_any(struct model *model) {
 
 static bool make_writable(struct model *model, struct model_sequence *s, int32_t position) {
     struct block_manager *m = &model->manager;
-    int32_t place = position / block_size(model), block = s->table.blocks[place];
-    bool shared = count_owners(model, false, block) > 1;
-    EXPECT(model, block_manager_needs_copy(m, &s->table, position) == shared);
-    int32_t num_free = block_pool_num_free(&m->pool);
-    bool cached = m->pool.blocks[block].cached;
+    int32_t place = position / block_size(model), num_free = block_pool_num_free(&m->pool);
+    int32_t blocks[MAX_GROUPS], num_shared = 0;
+    bool shared[MAX_GROUPS], cached[MAX_GROUPS];
+    for (int32_t g = 0; g < num_groups(model); g++) {
+        blocks[g] = *block_table_at(&s->table, g, place);
+        shared[g] = count_owners(model, false, blocks[g]) > 1;
+        cached[g] = m->pool.blocks[blocks[g]].cached;
+        num_shared += shared[g];
+    }
+    EXPECT(model, block_manager_num_copies(m, &s->table, position) == num_shared);
     bool done = block_manager_make_writable(m, &s->table, position);
-    EXPECT(model, done == (!shared || num_free > 0));
-    if (!done)
-        return false;
-    EXPECT(model, (s->table.blocks[place] != block) == shared);
-    EXPECT(model, !m->pool.blocks[s->table.blocks[place]].cached);
-    EXPECT(model, s->table.num_keyed <= place);
-    seen.copies += shared;
-    seen.forgotten += cached && !shared;
-    return true;
+    EXPECT(model, done == (num_free >= num_shared));
+    for (int32_t g = 0; g < num_groups(model); g++) {
+        int32_t block = *block_table_at(&s->table, g, place);
+        EXPECT(model, (block != blocks[g]) == (done && shared[g]));
+        EXPECT(model, !done || !m->pool.blocks[block].cached);
+        seen.copies += done && shared[g];
+        seen.forgotten += done && cached[g] && !shared[g];
+    }
+    EXPECT(model, !done || s->table.num_keyed <= place);
+    return done;
 }
 
 static bool take_block(struct model *model, struct model_sequence *s) {
-    bool any_free = block_pool_num_free(&model->manager.pool) > 0;
+    bool has_room = block_pool_num_free(&model->manager.pool) >= num_groups(model);
     bool grew = block_manager_grow(&model->manager, &s->table);
-    EXPECT(model, grew == any_free);
+    EXPECT(model, grew == has_room);
     seen.refused += !grew;
     return grew;
 }
@@ -547,13 +589,14 @@ static void move(const struct model *model, const struct move_list *moves,
 }
 
 static void write_planned(struct model *model, const struct model_sequence *s) {
-    for (int32_t p = s->num_computed; p < s->num_computed + s->num_planned; p++) {
-        int32_t slot = block_table_slot(&s->table, block_size(model), p);
-        int32_t block = slot / block_size(model);
-        EXPECT(model, count_owners(model, false, block) == 1);
-        EXPECT(model, !model->manager.pool.blocks[block].cached);
-        model->device[block][p % block_size(model)] = s->digests[p];
-    }
+    for (int32_t p = s->num_computed; p < s->num_computed + s->num_planned; p++)
+        for (int32_t g = 0; g < num_groups(model); g++) {
+            int32_t slot = block_table_slot(&s->table, g, block_size(model), p);
+            int32_t block = slot / block_size(model);
+            EXPECT(model, count_owners(model, false, block) == 1);
+            EXPECT(model, !model->manager.pool.blocks[block].cached);
+            model->device[block][p % block_size(model)] = digest_of(s, g, p);
+        }
 }
 
 static void run_step(struct model *model) {
@@ -577,8 +620,9 @@ static void submit(struct model *model) {
         struct model_sequence *s = &model->sequences[i];
         if (!on_device(s) || s->num_planned == 0)
             continue;
-        for (int32_t b = s->table.num_dropped; b < s->table.num_blocks; b++)
-            model->used_in[s->table.blocks[b]] = number;
+        for (int32_t b = 0; b < s->table.num_blocks; b++)
+            for (int32_t g = 0; g < groups_at(model, &s->table, b); g++)
+                model->used_in[*block_table_at(&s->table, g, b)] = number;
         tables[num_tables++] = &s->table;
     }
     for (int32_t i = 0; i < m->copies.count; i++)
@@ -602,8 +646,9 @@ static void publish(struct model *model, struct model_sequence *s) {
     block_manager_publish(m, table, &view, s->num_computed);
     EXPECT(model, block_manager_count_distinct(m, &table, 1) == num_before);
     seen.replaced += m->pool.num_used < used_before;
-    for (int32_t i = table->num_dropped; m->config.caching && i < num_full; i++)
-        EXPECT(model, m->pool.blocks[table->blocks[i]].cached);
+    for (int32_t i = 0; m->config.caching && i < num_full; i++)
+        for (int32_t g = 0; g < groups_at(model, table, i); g++)
+            EXPECT(model, m->pool.blocks[*block_table_at(table, g, i)].cached);
 }
 
 /* Whatever it has computed is found by another with its tokens. */
@@ -612,17 +657,22 @@ static void expect_found(struct model *model, const struct model_sequence *s) {
     for (int32_t i = 0; i < NUM_SEQUENCES && probe == NULL; i++)
         if (!model->sequences[i].active)
             probe = &model->sequences[i];
-    if (probe == NULL || !model->manager.config.caching || s->table.num_dropped > 0)
-        return;
     int32_t num_full = s->num_computed / block_size(model);
+    int32_t unseen =
+        model->limits.num_full_groups > 0 ? num_unseen(model, num_full * block_size(model)) : 0;
+    if (probe == NULL || !model->manager.config.caching || s->table.num_dropped > unseen)
+        return;
     *probe = *s;
-    assert_int_equal(
-        block_table_init(&probe->table, s->table.max_blocks, s->table.tenant, &s->table.root), 0);
+    assert_int_equal(block_table_init(&probe->table, s->table.max_blocks, s->table.num_groups,
+                                      s->table.tenant, &s->table.root),
+                     0);
     const struct token_view view = tokens_of(probe);
     EXPECT(model, block_manager_match(&model->manager, &probe->table, &view, s->num_computed) ==
                       num_full * block_size(model));
-    EXPECT(model, memcmp(probe->table.blocks, s->table.blocks,
-                         (size_t)num_full * sizeof(*s->table.blocks)) == 0);
+    EXPECT(model, probe->table.num_dropped == unseen);
+    for (int32_t i = 0; i < num_full; i++)
+        for (int32_t g = 0; g < groups_at(model, &probe->table, i); g++)
+            EXPECT(model, *block_table_at(&probe->table, g, i) == *block_table_at(&s->table, g, i));
     release(model, probe);
 }
 
@@ -693,6 +743,11 @@ static void run(uint32_t seed) {
     model->limits.num_blocks = 3 + below(model, MAX_BLOCKS - 2);
     model->limits.num_host_blocks = below(model, MAX_HOST_BLOCKS + 1);
     model->limits.block_size = sizes[below(model, 3)];
+    if (below(model, 2) > 0) {
+        model->limits.window = 1 + below(model, 12);
+        model->limits.num_groups = 2 + below(model, MAX_GROUPS - 1);
+        model->limits.num_full_groups = 1 + below(model, model->limits.num_groups - 1);
+    }
     struct block_manager_config config = {.limits = &model->limits,
                                           .num_tenants = 1 + below(model, NUM_SCOPES),
                                           .caching = below(model, 8) > 0};
@@ -721,7 +776,7 @@ static void test_random_operations(void **state) {
     const uint64_t counts[] = {
         seen.hits,       seen.copies,  seen.swapped_out, seen.swapped_in, seen.found_on_the_way_in,
         seen.taken_back, seen.refused, seen.replaced,    seen.forgotten,  seen.same,
-        seen.deferred,   seen.flushed};
+        seen.deferred,   seen.flushed, seen.skipped};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_true(counts[i] > NUM_SEEDS / 2);
 }

@@ -18,7 +18,7 @@ static void test_blocks_for(void **state) {
 
 static void test_a_new_table_is_empty_and_at_its_root(void **state) {
     struct block_table table;
-    assert_int_equal(block_table_init(&table, 3, 2, &root), 0);
+    assert_int_equal(block_table_init(&table, 3, 1, 2, &root), 0);
     assert_int_equal(table.num_blocks, 0);
     assert_int_equal(table.max_blocks, 3);
     assert_int_equal(table.tenant, 2);
@@ -32,22 +32,22 @@ static void test_a_new_table_is_empty_and_at_its_root(void **state) {
 
 static void test_slots_follow_the_blocks(void **state) {
     struct block_table table;
-    assert_int_equal(block_table_init(&table, 3, 0, &root), 0);
+    assert_int_equal(block_table_init(&table, 3, 1, 0, &root), 0);
     table.blocks[table.num_blocks++] = -1;
     table.num_dropped = 1;
     table.blocks[table.num_blocks++] = 7;
     table.blocks[table.num_blocks++] = 2;
-    assert_int_equal(block_table_slot(&table, 4, 4), 28);
-    assert_int_equal(block_table_slot(&table, 4, 7), 31);
-    assert_int_equal(block_table_slot(&table, 4, 8), 8);
-    assert_int_equal(block_table_slot(&table, 4, 11), 11);
+    assert_int_equal(block_table_slot(&table, 0, 4, 4), 28);
+    assert_int_equal(block_table_slot(&table, 0, 4, 7), 31);
+    assert_int_equal(block_table_slot(&table, 0, 4, 8), 8);
+    assert_int_equal(block_table_slot(&table, 0, 4, 11), 11);
     table.num_blocks = 0;
     block_table_finish(&table);
 }
 
 static void test_a_cut_chain_starts_again(void **state) {
     struct block_table table;
-    assert_int_equal(block_table_init(&table, 3, 0, &root), 0);
+    assert_int_equal(block_table_init(&table, 3, 1, 0, &root), 0);
     table.num_keyed = 2;
     table.key = (struct block_key){5, 6};
     block_table_cut_keys(&table, 2);

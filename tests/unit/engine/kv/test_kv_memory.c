@@ -39,8 +39,8 @@ static void test_nothing_is_allocated_later(void **state) {
     struct block_manager manager;
     struct block_table a, b;
     assert_int_equal(block_manager_init(&manager, &config), 0);
-    assert_int_equal(block_table_init(&a, 2, 0, &root), 0);
-    assert_int_equal(block_table_init(&b, 2, 0, &root), 0);
+    assert_int_equal(block_table_init(&a, 2, 1, 0, &root), 0);
+    assert_int_equal(block_table_init(&b, 2, 1, 0, &root), 0);
     allocations_left = 0;
     assert_int_equal(block_manager_match(&manager, &a, &view, 3), 0);
     assert_true(block_manager_grow(&manager, &a));
@@ -64,7 +64,7 @@ static void test_a_table_without_memory(void **state) {
     struct block_table table = {.max_blocks = 77};
     struct block_key root = {1, 2};
     allocations_left = 0;
-    int status = block_table_init(&table, 2, 0, &root);
+    int status = block_table_init(&table, 2, 1, 0, &root);
     allocations_left = -1;
     assert_int_equal(status, -1);
     assert_int_equal(table.max_blocks, 77);

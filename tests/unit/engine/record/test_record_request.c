@@ -245,7 +245,7 @@ static void the_bytes_are_those_of_the_version(void **state) {
     record_request_write(request, NULL, &bytes);
     for (size_t i = 0; i < bytes.length; i++)
         sum = (sum ^ (uint8_t)bytes.data[i]) * 16777619U;
-    assert_int_equal(RECORD_VERSION, 6);
+    assert_int_equal(RECORD_VERSION, 7);
     assert_int_equal(sum, 0x94c2b02d);
     request_unref(request);
     byte_buffer_finish(&bytes);

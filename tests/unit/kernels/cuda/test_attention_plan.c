@@ -553,6 +553,24 @@ static void test_prefix_is_not_for_all(void **state) {
     }
 }
 
+/* One plan serves the layers of all groups: what they share in the blocks of each is read once. The
+ * tables of the second group are those after the first's. */
+static void test_prefix_of_groups(void **state) {
+    const struct attention_shape shape = {.num_kv_heads = 1, .group = 4};
+    struct attention_plan plan;
+    struct batch batch = {0};
+    add_decodes(&batch, 16, 1100);
+    for (int32_t s = 1; s < 8; s++) {
+        share(&batch, s, 0, 1024);
+        share(&batch, 8 + s, 8, 512);
+    }
+    batch.step.num_seqs = batch.step.num_tokens = 8;
+    batch.step.num_groups = 2;
+    check(&batch, &shape, 4, &plan);
+    assert_int_equal(count_read(&plan), attention_prefix_tiles(8, 4) * 512 + 8 * (1100 - 512));
+    attention_plan_finish(&plan);
+}
+
 /* What is read less is more than what the prefix costs. */
 static void test_prefix_pays(void **state) {
     assert_int_equal(attention_prefix_tiles(4, 4), 1);
@@ -640,6 +658,7 @@ int main(void) {
         cmocka_unit_test(test_worst_split),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_prefix_of_many),
+        cmocka_unit_test(test_prefix_of_groups),
         cmocka_unit_test(test_prefixes_of_sets),
         cmocka_unit_test(test_prefixes_nested),
         cmocka_unit_test(test_prefix_ends),

@@ -51,6 +51,20 @@ static void test_moves_after_a_step(void **state) {
     free(order);
 }
 
+/* The same tables, of a sequence in two groups. */
+static void test_moves_after_a_step_of_groups(void **state) {
+    static const struct step_blocks groups = {tables, context_lens, 1, STRIDE, 2, 1};
+    static const int32_t blocks[] = {10, 11, 12, 20, 98, 97};
+    struct moves_order *order = new_order();
+    for (int i = 0; i < 6; i++) {
+        moves_order_begin_step(order, &groups);
+        moves_order_end_step(order);
+        assert_true(move(order, blocks[i]));
+        assert_false(move(order, 99) || move(order, 96));
+    }
+    free(order);
+}
+
 static void test_step_after_moves(void **state) {
     struct moves_order *order = new_order();
     for (int i = 0; i < NUM_UNUSED; i++)
@@ -245,10 +259,15 @@ static void test_random_steps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves_after_a_step), cmocka_unit_test(test_step_after_moves),
-        cmocka_unit_test(test_moves_alone),        cmocka_unit_test(test_step_before_moves_alone),
-        cmocka_unit_test(test_anything),           cmocka_unit_test(test_two_steps_begun),
-        cmocka_unit_test(test_block_sizes),        cmocka_unit_test(test_random_steps),
+        cmocka_unit_test(test_moves_after_a_step),
+        cmocka_unit_test(test_step_after_moves),
+        cmocka_unit_test(test_moves_after_a_step_of_groups),
+        cmocka_unit_test(test_moves_alone),
+        cmocka_unit_test(test_step_before_moves_alone),
+        cmocka_unit_test(test_anything),
+        cmocka_unit_test(test_two_steps_begun),
+        cmocka_unit_test(test_block_sizes),
+        cmocka_unit_test(test_random_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
