@@ -116,6 +116,9 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b);
 /* cuda_state.c */
 /* Every op begins with it: from here on the thread's CUDA calls go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
+/* Return the current step's slots and tables of a group. */
+const int32_t *cuda_step_slots(const struct cuda_backend *b, int32_t group);
+const int32_t *cuda_step_tables(const struct cuda_backend *b, int32_t group);
 
 /* cuda_graph.c */
 /* Removes it from b->graphs, which contains every live graph. Returns false when the device has
@@ -145,9 +148,6 @@ size_t cuda_step_packed_bytes(const struct cuda_backend *b);
 const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows);
 const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
                                                const struct sample_row *rows);
-/* Return the device's slots and tables of a group. */
-const int32_t *cuda_step_slots(const struct cuda_backend *b, int32_t group);
-const int32_t *cuda_step_tables(const struct cuda_backend *b, int32_t group);
 /* Forgets the current step and its attention plans. */
 void cuda_step_forget(struct cuda_backend *b);
 

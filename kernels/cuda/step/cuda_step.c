@@ -235,15 +235,6 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     cuda_packed_send(b, &packed);
 }
 
-const int32_t *cuda_step_slots(const struct cuda_backend *b, int32_t group) {
-    return b->step.slot_mapping + (size_t)group * (size_t)b->config.limits.max_num_batched_tokens;
-}
-
-const int32_t *cuda_step_tables(const struct cuda_backend *b, int32_t group) {
-    size_t rows = (size_t)group * (size_t)b->config.limits.max_num_seqs;
-    return b->step.block_tables + rows * (size_t)b->step.table_stride;
-}
-
 void cuda_step_forget(struct cuda_backend *b) {
     b->step.host = (struct step_inputs){0};
     b->step.num_tokens = 0;
