@@ -43,14 +43,14 @@ static inline int32_t serving_limits_longest_window(const struct serving_limits 
     return limits->num_full_groups > 0 ? 0 : limits->window;
 }
 
-static inline int32_t serving_limits_places(const struct serving_limits *limits,
-                                            int32_t num_tokens) {
-    return num_tokens / limits->block_size + (num_tokens % limits->block_size != 0);
+/* Returns how many blocks of a group hold num_tokens tokens. */
+static inline int32_t blocks_for_tokens(int32_t num_tokens, int32_t block_size) {
+    return num_tokens / block_size + (num_tokens % block_size != 0);
 }
 
 /* Returns how many blocks of a group the longest sequence has: the length of its block table. */
 static inline int32_t serving_limits_max_blocks(const struct serving_limits *limits) {
-    return serving_limits_places(limits, limits->max_model_len);
+    return blocks_for_tokens(limits->max_model_len, limits->block_size);
 }
 
 /* Returns how many blocks of a group with the window a sequence holds at most while up to num_new
@@ -66,7 +66,7 @@ static inline int32_t serving_limits_window_blocks(const struct serving_limits *
 /* Returns how many blocks of all groups a sequence of num_tokens tokens holds at most. */
 static inline int64_t serving_limits_blocks_for(const struct serving_limits *limits,
                                                 int32_t num_tokens, int32_t num_new) {
-    int32_t places = serving_limits_places(limits, num_tokens);
+    int32_t places = blocks_for_tokens(num_tokens, limits->block_size);
     int32_t seen = min_int32(places, serving_limits_window_blocks(limits, num_new));
     int64_t num_windowed = serving_limits_groups(limits) - limits->num_full_groups;
     return (int64_t)places * limits->num_full_groups + num_windowed * seen;

@@ -8,8 +8,7 @@
  *     copies    device --> device           pins the source
  *
  * A block that becomes free before that takes its move back, which may free the move's
- * source in turn: were it handed out again, it would be a destination twice.
- */
+ * source in turn: were it handed out again, it would be a destination twice. */
 #include "engine/kv/block_manager.h"
 
 #include "config/base/check.h"
@@ -261,7 +260,7 @@ bool block_manager_make_writable(struct block_manager *manager, struct block_tab
 void block_manager_fork(struct block_manager *manager, const struct block_table *from,
                         struct block_table *to, int32_t num_tokens) {
     int32_t block_size = manager->config.limits->block_size;
-    int32_t num_blocks = block_table_blocks_for(num_tokens, block_size);
+    int32_t num_blocks = blocks_for_tokens(num_tokens, block_size);
     CHECK(!from->on_host && num_blocks <= from->num_blocks);
     CHECK(to->num_blocks == 0 && num_blocks <= to->max_blocks &&
           to->num_groups == from->num_groups);
@@ -311,7 +310,7 @@ void block_manager_drop_before(struct block_manager *manager, struct block_table
  * and of what does not the first blocks are the next to be reused. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens) {
-    int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.limits->block_size);
+    int32_t num_blocks = blocks_for_tokens(num_tokens, manager->config.limits->block_size);
     CHECK(num_blocks >= table->num_dropped);
     int32_t num_full = num_tokens / manager->config.limits->block_size;
     while (table->num_blocks > num_blocks)

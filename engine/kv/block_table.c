@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size) {
-    return num_tokens / block_size + (num_tokens % block_size != 0);
-}
-
 size_t block_table_bytes(int32_t max_blocks, int32_t num_groups) {
     return (size_t)num_groups * (size_t)max_blocks * sizeof(int32_t);
 }

@@ -18,10 +18,9 @@ struct block_table {
     int32_t num_groups;
     int32_t num_blocks;
     int32_t max_blocks;
-    int32_t
-        num_dropped;    /* leading blocks that fell out of the window, of the groups that have it */
-    bool on_host;       /* the ids are those of the host pool */
-    uint64_t last_step; /* the last submitted step that uses it, see block_manager_submit */
+    int32_t num_dropped; /* leading blocks before the window, of the groups that have it */
+    bool on_host;        /* the ids are those of the host pool */
+    uint64_t last_step;  /* the last submitted step that uses it, see block_manager_submit */
 
     /* The chain of its full blocks' keys, as far as computed. */
     int32_t tenant;
@@ -31,9 +30,6 @@ struct block_table {
     bool keyed_ahead;     /* also for blocks that were not published yet */
     struct block_key key; /* of block num_keyed - 1; the root while that is 0 */
 };
-
-/* Returns how many blocks hold num_tokens tokens. */
-int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size);
 
 /* Returns -1 when memory is short. */
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t num_groups,

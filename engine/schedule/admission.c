@@ -174,7 +174,8 @@ static int64_t missing_blocks(const struct scheduler *scheduler, const struct se
     const struct block_table *table = &sequence->table;
     int32_t num_tokens = sequence_num_tokens_ahead(sequence);
     int32_t begin = sequence_num_computed_ahead(sequence);
-    int32_t missing = max_int32(serving_limits_places(limits, num_tokens) - table->num_blocks, 0);
+    int32_t missing =
+        max_int32(blocks_for_tokens(num_tokens, limits->block_size) - table->num_blocks, 0);
     int32_t seen = serving_limits_window_blocks(
         limits, min_int32(num_tokens - begin, limits->max_num_batched_tokens));
     seen = max_int32(seen - (table->num_blocks - table->num_dropped), 0);

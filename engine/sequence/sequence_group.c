@@ -36,7 +36,7 @@ static struct sequence *next_without_table(struct sequence_group *group) {
 static int init_tables(struct sequence_group *group, const struct group_shape *shape) {
     const struct request *request = group->request;
     int32_t kv_limit = sequence_kv_limit(request, shape->limits->max_model_len);
-    int32_t max_blocks = block_table_blocks_for(kv_limit, shape->limits->block_size);
+    int32_t max_blocks = blocks_for_tokens(kv_limit, shape->limits->block_size);
     struct sequence *first = next_without_table(group);
     if (block_table_init(&first->table, max_blocks, serving_limits_groups(shape->limits),
                          request->tenant, &shape->root) != 0)

@@ -346,7 +346,7 @@ static void check_in_flight(struct simulation *sim, const struct sequence *s) {
 static void check_sequence(struct simulation *sim, const struct sequence *s) {
     int32_t size = sim->limits.block_size, window = sim->limits.window;
     bool holds = s->status == SEQUENCE_RUNNING || s->status == SEQUENCE_SWAPPED;
-    int32_t needed = holds ? block_table_blocks_for(sequence_num_computed_ahead(s), size) : 0;
+    int32_t needed = holds ? blocks_for_tokens(sequence_num_computed_ahead(s), size) : 0;
     int32_t passed = window > 0 && holds && s->num_computed >= window
                          ? (s->num_computed - window + 1) / size
                          : 0;

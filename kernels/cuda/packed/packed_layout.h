@@ -4,13 +4,17 @@
  * A row is cut into chunks of PACKED_CHUNK columns, the last one filled up with zeros, and a
  * chunk's bits lie in several planes, each [rows][bytes of a row]:
  *
- *   low, high   bits of the codes: bits 0 to low_bits - 1, and those above
- *   scales      one byte for each `group` columns, if there are any: the scale, or, where there is
- *               no min, the scale + 128
- *   mins        likewise one byte, if types with scales have a min; Q2_K's, of 4 bits, are the
- * upper ones of its scales' bytes factors     d for each `block` columns, as the type stores it;
- * then m, if it has a min zeros       one byte for each `block` columns, if the type has zero
- * points
+ *   low, high  bits of the codes: bits 0 to low_bits - 1, and those above
+ *
+ *   scales     one byte for each `group` columns, if there are any: the scale, or, where there is
+ *              no min, the scale + 128
+ *
+ *   mins       likewise one byte, if types with scales have a min; Q2_K's, of 4 bits, are the upper
+ *              ones of its scales' bytes
+ *
+ *   factors    d for each `block` columns, as the type stores it; then m, if it has a min
+ *
+ *   zeros      one byte for each `block` columns, if the type has zero points
  *
  *   value = d * scale * (code - zero) [+ m * min]     scales and mins that are not there count as 1
  *

@@ -294,6 +294,7 @@ __global__ void __launch_bounds__(num_threads, narrow_blocks(1))
 
 constexpr int wide_stages = 2;
 constexpr int wide_threads = PACKED_WIDE_ROWS / 16 * WARP_SIZE;
+template <int F> constexpr int widest_n = form_of<F>::has_min ? 4 : PACKED_WIDE_X / 8;
 
 /* A chunk's 16 units of 16 bytes of a row of x: of neighbouring rows the same units lie on
  * different banks, of which a row has all. */
@@ -452,10 +453,10 @@ void multiply_wide(cudaStream_t stream, const packed_product_launch &a) {
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
     if (a.num_rows <= PACKED_NARROW_ROWS)
         multiply_narrow<F, T>(stream, a);
-    else if (form_of<F>::has_min || a.num_rows <= 32)
+    else if (a.num_rows <= 32)
         multiply_wide<F, T, 4>(stream, a);
     else
-        multiply_wide<F, T, form_of<F>::has_min ? 4 : 8>(stream, a);
+        multiply_wide<F, T, widest_n<F>>(stream, a);
 }
 
 template <int F> void multiply_form(cudaStream_t stream, const packed_product_launch &a) {

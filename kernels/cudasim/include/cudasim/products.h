@@ -12,8 +12,8 @@
  *                         settings the first counts
  *   first:ID:US           its first product takes that much longer, as if its kernel were loaded
  *
- * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1; the first
- * CUDASIM_NUM_SEQUENTIAL do not split K. `all` is every one. Nothing is set by the empty list.
+ * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1. `all` is
+ * every one. Nothing is set by the empty list.
  *
  * From QUIRE_CUDASIM_PRODUCTS at the first call; a wrong one ends the process. Each program or
  * module that is linked with the simulator has settings of its own; a module exports these
@@ -28,7 +28,6 @@ extern "C" {
 #endif
 
 #define CUDASIM_NUM_ALGORITHMS 12
-#define CUDASIM_NUM_SEQUENTIAL 4
 #define CUDASIM_PRODUCT_MICROSECONDS 250 /* of each that `takes` does not name */
 
 /* Takes the place of the setting so far: 0, or -1 for a spelling that is none. Holds for calls and

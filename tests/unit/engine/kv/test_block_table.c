@@ -4,16 +4,17 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "config/serving_limits.h"
 #include "engine/kv/block_table.h"
 
 static const struct block_key root = {3, 4};
 
 static void test_blocks_for(void **state) {
-    assert_int_equal(block_table_blocks_for(0, 16), 0);
-    assert_int_equal(block_table_blocks_for(1, 16), 1);
-    assert_int_equal(block_table_blocks_for(16, 16), 1);
-    assert_int_equal(block_table_blocks_for(17, 16), 2);
-    assert_int_equal(block_table_blocks_for(INT32_MAX, 16), INT32_MAX / 16 + 1);
+    assert_int_equal(blocks_for_tokens(0, 16), 0);
+    assert_int_equal(blocks_for_tokens(1, 16), 1);
+    assert_int_equal(blocks_for_tokens(16, 16), 1);
+    assert_int_equal(blocks_for_tokens(17, 16), 2);
+    assert_int_equal(blocks_for_tokens(INT32_MAX, 16), INT32_MAX / 16 + 1);
 }
 
 static void test_a_new_table_is_empty_and_at_its_root(void **state) {

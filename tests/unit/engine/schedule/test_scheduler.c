@@ -85,7 +85,7 @@ static void commit(struct fixture *f, const struct step_plan *plan) {
     for (int32_t i = 0; i < plan->num_entries; i++) {
         struct sequence *s = plan->entries[i].sequence;
         scheduler_commit(&f->scheduler, &plan->entries[i], 0);
-        int32_t needed = block_table_blocks_for(s->num_computed, 4);
+        int32_t needed = blocks_for_tokens(s->num_computed, 4);
         assert_int_equal(s->table.num_blocks, needed);
         if (sequence_num_pending(s) == 0)
             assert_int_equal(sequence_append(s, 3), 0);
@@ -284,7 +284,7 @@ static void test_the_next_step_is_planned_ahead(void **state) {
     assert_int_equal(planned(&f.plan, decodes), 1);
     assert_int_equal(f.plan.entries[1].begin, 1);
     assert_int_equal(s->num_computed, 0);
-    assert_int_equal(s->table.num_blocks, block_table_blocks_for(18, 4));
+    assert_int_equal(s->table.num_blocks, blocks_for_tokens(18, 4));
     assert_true(f.plan.entries[1].samples && !f.plan.entries[0].samples);
     collect_all(&f);
     stop(&f);
