@@ -373,7 +373,9 @@ static const struct peer_flag table[] = {
     {"-ub --ubatch-size", L, VALUE, NEEDLESS, NULL, NULL, "--max-num-batched-tokens bounds a step"},
     {"-n --predict --n-predict", L, VALUE, NONE, NULL, "-1=", "`max_tokens` of a request"},
     {"--keep", L, VALUE, NONE, NULL, "0=", "prompts are never cut"},
-    {"--swa-full", L, SWITCH, TAKEN, NULL, NULL, "windowed layers keep every token"},
+    {"--swa-full", L, SWITCH, TAKEN, NULL, NULL,
+     "windowed layers keep their window; what left it stays in the prefix cache while there is "
+     "room"},
     {"-cb --cont-batching", L, SWITCH, TAKEN, NULL, NULL, "always on"},
     {"-nocb --no-cont-batching", L, SWITCH, NONE, NULL, NULL, "continuous batching is always on"},
     {"-fa --flash-attn", L, MAYBE, TAKEN, NULL, NULL,
