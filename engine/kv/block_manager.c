@@ -378,6 +378,10 @@ void block_manager_submit(struct block_manager *manager, struct block_table *con
     /* a move that was submitted is not taken back: the lists are emptied before the sources are
      * free */
     int32_t num_copies = manager->copies.count, num_swap_in = manager->swap_in.count;
+    for (int32_t i = 0; i < manager->swap_out.count; i++)
+        manager->host.blocks[manager->swap_out.to[i]].last_step = manager->num_submitted;
+    for (int32_t i = 0; i < num_swap_in; i++)
+        manager->host.blocks[manager->swap_in.from[i]].last_step = manager->num_submitted;
     move_list_clear(&manager->swap_out);
     move_list_clear(&manager->swap_in);
     move_list_clear(&manager->copies);

@@ -151,7 +151,8 @@ int32_t block_manager_num_awaited(const struct block_manager *manager,
  * before a step is planned, unless the executor has lost its memory since the last step. */
 void block_manager_poll(struct block_manager *manager);
 /* Has the step being planned copy blocks to the host that the store does not have yet. Called after
- * everything else that the step needs blocks for. */
+ * whatever else needs host blocks, and before block_manager_add_drafted: what the step computes in
+ * such a block is not copied. */
 void block_manager_save(struct block_manager *manager);
 /* Returns whether a block is on its way to the store or from it. */
 bool block_manager_has_jobs(const struct block_manager *manager);
@@ -170,6 +171,10 @@ void block_manager_publish(struct block_manager *manager, struct block_table *ta
 /* Empties the cache on the device and the host, but not the store. Tables keep their blocks, and
  * publish what they compute from then on. Called between the plans of two steps. */
 void block_manager_flush_cache(struct block_manager *manager);
+
+/* Reports that both pools have lost their content: empties the cache, and waits until the store
+ * does not use host blocks any more. */
+void block_manager_lose_contents(struct block_manager *manager);
 
 /* Appends a block of each group; false when there are not as many free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);

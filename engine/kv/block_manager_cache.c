@@ -115,18 +115,12 @@ static bool is_unused(const struct block_pool *pool, int32_t id) {
     return pool->blocks[id].references == 0 && pool->blocks[id].pins == 0;
 }
 
-/* Returns how many leading blocks a table with such a prefix lacks of the groups that have the
- * window. */
-static int32_t num_unseen(const struct block_manager *manager, int32_t num_blocks) {
-    return manager->config.limits->num_full_groups > 0 ? first_seen(manager, num_blocks) : 0;
-}
-
 /* Counts what is to be read of the prefix that was found, and returns whether there are enough free
  * blocks for what is not on the device. */
 static bool has_room(const struct block_manager *manager, const struct block_table *table,
                      struct prefix_search *search) {
     int32_t num_full = manager->config.limits->num_full_groups;
-    int32_t unseen = num_unseen(manager, search->end.index), num_taken = 0, num_new = 0;
+    int32_t unseen = first_seen(manager, search->end.index), num_taken = 0, num_new = 0;
     search->num_reads = 0;
     for (int32_t i = table->num_blocks; i < search->end.index; i++)
         for (int32_t g = 0; g < (i < unseen ? num_full : table->num_groups); g++) {
@@ -203,7 +197,7 @@ static void take_blocks(struct block_manager *manager, struct block_table *table
 /* The table gets the blocks that were found. */
 static void take_found(struct block_manager *manager, struct block_table *table,
                        const struct prefix_search *search) {
-    int32_t num_blocks = search->end.index, unseen = num_unseen(manager, num_blocks);
+    int32_t num_blocks = search->end.index, unseen = first_seen(manager, num_blocks);
     hold_found(manager, table, num_blocks, unseen);
     take_blocks(manager, table, num_blocks);
     table->num_blocks = num_blocks;

@@ -52,15 +52,25 @@ int block_manager_init_tiers(struct block_manager *manager) {
     return is_complete ? 0 : -1;
 }
 
+/* Forgets what the host keeps, and waits for the store. */
+static void end_jobs(struct block_manager *manager) {
+    if (manager->tiers.states == NULL)
+        return;
+    block_manager_flush_tiers(manager);
+    if (manager->config.store != NULL)
+        manager->config.store->drain(manager->config.store->context);
+    block_manager_poll(manager);
+    CHECK(!block_manager_has_jobs(manager));
+}
+
+void block_manager_lose_contents(struct block_manager *manager) {
+    end_jobs(manager);
+    block_manager_flush_cache(manager);
+}
+
 void block_manager_finish_tiers(struct block_manager *manager) {
     struct block_tiers *tiers = &manager->tiers;
-    if (tiers->states != NULL) {
-        block_manager_flush_tiers(manager);
-        if (manager->config.store != NULL)
-            manager->config.store->drain(manager->config.store->context);
-        block_manager_poll(manager);
-        CHECK(!block_manager_has_jobs(manager));
-    }
+    end_jobs(manager);
     prefix_cache_finish(&tiers->kept);
     free(tiers->states);
     free(tiers->filling_steps);
@@ -310,6 +320,7 @@ void block_manager_promote(struct block_manager *manager, const struct block_tab
         block_pool_set_cached(&manager->pool, id, table->tenant);
 }
 
+/* The store does not wait for steps: it gets no host block that one in flight moves from or to. */
 static bool begin_read(struct block_manager *manager, const struct block_content *content) {
     struct block_tiers *tiers = &manager->tiers;
     const struct kv_tier *store = manager->config.store;
@@ -318,13 +329,22 @@ static bool begin_read(struct block_manager *manager, const struct block_content
     int32_t host = take_kept(manager, content, KEPT_READING);
     if (host < 0)
         return false;
-    if (store->read(store->context, content, host)) {
+    bool is_in_flight = manager->host.blocks[host].last_step > manager->num_collected;
+    if (!is_in_flight && store->read(store->context, content, host)) {
         tiers->num_reads++;
         return true;
     }
     forget_kept(manager, host);
     drop_kept(manager, host);
     return false;
+}
+
+/* Returns whether a host block becomes free for a read by itself. */
+static bool gets_host_block(const struct block_manager *manager) {
+    const struct block_tiers *tiers = &manager->tiers;
+    bool is_in_flight = manager->num_submitted > manager->num_collected;
+    return tiers->num_filling + tiers->num_reads + tiers->num_writes > 0 ||
+           (is_in_flight && block_pool_num_free(&manager->host) > 0);
 }
 
 enum arrival { IS_THERE, IS_COMING, HAS_TO_WAIT, IS_LOST };
@@ -349,7 +369,7 @@ static enum arrival bring(struct block_manager *manager, struct block_table *tab
     }
     if (begin_read(manager, content))
         return IS_COMING;
-    bool may_come = store->has(store->context, content) && block_manager_has_jobs(manager);
+    bool may_come = store->has(store->context, content) && gets_host_block(manager);
     return may_come ? HAS_TO_WAIT : IS_LOST;
 }
 

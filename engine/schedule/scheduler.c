@@ -137,7 +137,7 @@ void scheduler_restart(struct scheduler *scheduler) {
     while ((group = share_queue_next(&scheduler->waiting, group)) != NULL)
         if (group->is_swapped)
             admission_forget(scheduler, group);
-    block_manager_flush_cache(&scheduler->blocks);
+    block_manager_lose_contents(&scheduler->blocks);
 }
 
 void scheduler_run_alone(struct scheduler *scheduler, struct sequence_group *group) {

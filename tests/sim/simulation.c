@@ -452,6 +452,22 @@ static void begin_executor(struct simulation *sim) {
     sim->watched.ops = &ops;
 }
 
+/* Host blocks, where the seed has none: a store needs some. */
+static void begin_tiers(struct simulation *sim) {
+    struct random random = random_from(sim->seed + 7);
+    struct block_manager_config *kv = &sim->config.schedule.kv;
+    if (sim->variant.tiers == TIERS_NONE)
+        return;
+    if (sim->limits.num_host_blocks == 0)
+        sim->limits.num_host_blocks = random_range(&random, 1, 2 * sim->limits.num_blocks);
+    kv->keeps_evicted = sim->variant.tiers != TIERS_STORE;
+    fake_store_init(&sim->store, &sim->executor, random_next(&random), &sim->now);
+    if (sim->variant.tiers != TIERS_HOST)
+        kv->store = &sim->store.tier;
+    if (random_once_in(&random, 8))
+        sim->store.tier.write = NULL;
+}
+
 /* Of every third seed none. */
 static void begin_adapters(struct simulation *sim) {
     sim->adapter_random = random_from(sim->seed + 6);
@@ -515,6 +531,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
                                        .num_shares = sim->config.schedule.num_shares};
     CHECK(queue_limits_init(&sim->queue) == 0);
     sim->config.queue = &sim->queue;
+    begin_tiers(sim);
     begin_executor(sim);
     begin_drafter(sim);
     begin_mask_workers(sim);
@@ -526,6 +543,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
 void simulation_finish(struct simulation *sim) {
     engine_core_abort(&sim->core, FINISH_ABORT);
     engine_core_finish(&sim->core);
+    fake_store_finish(&sim->store);
     fake_executor_finish(&sim->executor);
     queue_limits_finish(&sim->queue);
     if (sim->drafter != NULL)

@@ -479,8 +479,7 @@ static void match(struct model *model, struct model_sequence *s) {
     EXPECT(model, added == 0 || model->manager.config.caching);
     int32_t unseen = num_unseen(model, s->num_computed);
     EXPECT(model, s->table.num_dropped == num_dropped || s->table.num_dropped == unseen);
-    EXPECT(model,
-           added == 0 || model->limits.num_full_groups == 0 || s->table.num_dropped <= unseen);
+    EXPECT(model, added == 0 || s->table.num_dropped <= unseen);
     expect_content(model, s, before, s->num_computed);
     seen.hits += added > 0;
     seen.skipped += s->table.num_dropped > num_dropped;
@@ -881,8 +880,7 @@ static void expect_found(struct model *model, const struct model_sequence *s) {
         if (!model->sequences[i].active)
             probe = &model->sequences[i];
     int32_t num_full = s->num_computed / block_size(model);
-    int32_t unseen =
-        model->limits.num_full_groups > 0 ? num_unseen(model, num_full * block_size(model)) : 0;
+    int32_t unseen = num_unseen(model, num_full * block_size(model));
     if (probe == NULL || !model->manager.config.caching || s->table.num_dropped > unseen)
         return;
     *probe = *s;
