@@ -154,7 +154,8 @@ void block_manager_flush_tiers(struct block_manager *manager) {
 
 static bool store_wants(const struct block_manager *manager, const struct block_content *content) {
     const struct kv_tier *store = manager->config.store;
-    return store != NULL && store->write != NULL && !store->has(store->context, content);
+    return store != NULL && store->takes_writes(store->context) &&
+           !store->has(store->context, content);
 }
 
 void block_manager_keep(struct block_manager *manager, int32_t id) {
@@ -179,7 +180,7 @@ void block_manager_keep(struct block_manager *manager, int32_t id) {
 void block_manager_note_cached(struct block_manager *manager, int32_t id) {
     struct block_tiers *tiers = &manager->tiers;
     const struct kv_tier *store = manager->config.store;
-    if (tiers->states == NULL || store == NULL || store->write == NULL)
+    if (tiers->states == NULL || store == NULL || !store->takes_writes(store->context))
         return;
     int32_t room = manager->pool.num_blocks;
     if (tiers->num_unsaved == room) {

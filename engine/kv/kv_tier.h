@@ -20,6 +20,8 @@ struct kv_tier_done {
 struct kv_tier {
     /* Returns whether a read of that content can begin. */
     bool (*has)(void *context, const struct block_content *content);
+    /* Returns whether it takes any writes at present: it may belong to another process. */
+    bool (*takes_writes)(void *context);
     /* Begin a job. Copies what it needs of the content. Return false if none begins: the tier is
      * busy, does not take writes, has that content, or does not have it. num_drafted: see struct
      * block; it is kept with the block. */

@@ -428,6 +428,8 @@ bool served_model_close(struct served_model *served, struct stop_guard *guard) {
     if (served->executor != NULL)
         served->executor->ops->destroy(served->executor);
     served->executor = NULL;
+    kv_store_close(served->kv_store);
+    served->kv_store = NULL;
     if (served->wake_fd >= 0)
         close(served->wake_fd);
     served->wake_fd = -1;

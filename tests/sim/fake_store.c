@@ -46,6 +46,11 @@ static bool has(void *context, const struct block_content *content) {
     return find(context, content) != NULL;
 }
 
+static bool takes_writes(void *context) {
+    const struct fake_store *store = context;
+    return !store->is_read_only;
+}
+
 static struct fake_store_job *begin_job(struct fake_store *store, int32_t host_block) {
     for (int32_t i = 0; i < store->num_jobs; i++)
         CHECK(store->jobs[i].host_block != host_block);
@@ -155,6 +160,7 @@ static void drain(void *context) {
 void fake_store_init(struct fake_store *store, struct fake_executor *executor, uint64_t seed,
                      const int64_t *now) {
     *store = (struct fake_store){.tier = {.has = has,
+                                          .takes_writes = takes_writes,
                                           .write = begin_write,
                                           .read = begin_read,
                                           .next_done = next_done,

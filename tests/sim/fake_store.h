@@ -35,6 +35,7 @@ struct fake_store {
     struct fake_stored blocks[FAKE_STORE_BLOCKS];
     struct fake_store_job jobs[FAKE_STORE_JOBS];
     int32_t num_jobs;
+    bool is_read_only;
     uint64_t num_written, num_read, num_failed;
 };
 

@@ -432,6 +432,7 @@ static void begin_executor(struct simulation *sim) {
         .sleep = executor_cannot_sleep,
         .wake = executor_cannot_start_again,
         .rank_stats = executor_has_no_stats,
+        .host_pools = executor_shares_no_host_pools,
     };
     const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
@@ -465,7 +466,7 @@ static void begin_tiers(struct simulation *sim) {
     if (sim->variant.tiers != TIERS_HOST)
         kv->store = &sim->store.tier;
     if (random_once_in(&random, 8))
-        sim->store.tier.write = NULL;
+        sim->store.is_read_only = true;
 }
 
 /* Of every third seed none. */

@@ -249,6 +249,10 @@ static bool store_has(void *context, const struct block_content *content) {
     return find_stored(context, content) != NULL;
 }
 
+static bool store_takes_writes(void *context) {
+    return ((const struct model *)context)->seed % 6 > 0;
+}
+
 static bool begin_job(struct model *model, const struct store_job *job) {
     for (int32_t i = 0; i < model->num_jobs; i++)
         EXPECT(model, model->jobs[i].host_block != job->host_block);
@@ -988,7 +992,8 @@ static void run(uint32_t seed) {
     config.events = &model->events;
     config.keeps_evicted = below(model, 2) > 0;
     model->store = (struct kv_tier){.has = store_has,
-                                    .write = below(model, 6) > 0 ? store_write : NULL,
+                                    .takes_writes = store_takes_writes,
+                                    .write = store_write,
                                     .read = store_read,
                                     .next_done = store_next_done,
                                     .drain = store_drain,
