@@ -228,12 +228,14 @@ bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     struct kv_store_job *job = kv_store_threads_next_done(store->threads);
     if (job == NULL)
         return false;
-    bool is_current = job->epoch == store->epoch;
-    if (is_current)
+    if (job->epoch == store->epoch)
         apply(store, job);
+    /* What was verified stays right when a new view gives slots another meaning. */
+    bool is_forgotten =
+        job->generation == store->forgotten || job->generation != store->view.generation;
     *out = (struct kv_store_done){.tag = job->tag,
                                   .is_read = job->is_read,
-                                  .is_ok = job->is_ok && (is_current || !job->is_read),
+                                  .is_ok = job->is_ok && !(job->is_read && is_forgotten),
                                   .num_drafted = job->num_drafted,
                                   .ns = job->end_ns - job->begin_ns};
     kv_store_threads_free_job(store->threads, job);

@@ -40,7 +40,9 @@ static bool parse_key(const unsigned char *text, size_t bytes, struct kv_store_k
         memcpy(out->bytes, text, bytes);
         return true;
     }
-    while (bytes > 2 * KV_STORE_KEY_BYTES && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r'))
+    if (bytes > 0 && text[bytes - 1] == '\n')
+        bytes--;
+    if (bytes > 0 && text[bytes - 1] == '\r')
         bytes--;
     return bytes == 2 * KV_STORE_KEY_BYTES && parse_digits(text, out);
 }

@@ -235,6 +235,7 @@ int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *f
     const struct kv_store_folder *folder = file->config.folder;
     struct kv_store_index *index = kv_store_index_create(file->num_slots, file->config.block_size);
     const struct kv_store_visitor visitor = {.found = add_found, .context = index};
+    uint64_t num_changes = kv_store_file_num_changes(file);
     int32_t damaged = 0;
     if (index == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
@@ -248,8 +249,10 @@ int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *f
         log_warning("kv-store: %s: %d records are damaged, their blocks are lost", folder->path,
                     damaged);
     *num_damaged += folder->is_owner ? (uint64_t)damaged : 0;
-    *view = (struct kv_store_view){
-        .index = index, .generation = file->generation, .is_owner = folder->is_owner};
+    *view = (struct kv_store_view){.index = index,
+                                   .generation = file->generation,
+                                   .num_changes = num_changes,
+                                   .is_owner = folder->is_owner};
     return 0;
 }
 
@@ -450,6 +453,7 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for its threads");
     threads->config = *config;
     threads->owned = view->is_owner ? view->index : NULL;
+    threads->seen_changes = view->num_changes;
     queue_init(&threads->to_write);
     queue_init(&threads->to_read);
     queue_init(&threads->done);

@@ -34,6 +34,7 @@ struct kv_store_job {
 struct kv_store_view {
     struct kv_store_index *index;
     uint64_t generation;
+    uint64_t num_changes; /* kv_store_file_num_changes before it was read */
     bool is_owner;
 };
 
