@@ -1,0 +1,282 @@
+#include "engine/kv/kv_store.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/base/log.h"
+#include "engine/kv/kv_store_threads.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
+
+struct kv_store {
+    struct kv_store_folder folder;
+    struct kv_store_file file; /* the threads' */
+    struct kv_store_threads *threads;
+    struct kv_store_view view;
+    uint64_t epoch;     /* grows when slots get another meaning */
+    uint64_t forgotten; /* generation of which nothing is found */
+    size_t block_bytes;
+    int32_t block_size;
+    int32_t num_jobs; /* accepted, not reported */
+    int64_t logged_ns;
+    /* for any thread */
+    _Atomic int32_t num_blocks, max_blocks;
+    atomic_bool is_owner;
+    _Atomic uint64_t num_evicted, num_damaged;
+};
+
+/* --- Life --- */
+
+static void publish_counts(struct kv_store *store) {
+    atomic_store_explicit(&store->num_blocks, kv_store_index_num_known(store->view.index),
+                          memory_order_relaxed);
+    atomic_store_explicit(&store->max_blocks, kv_store_index_num_slots(store->view.index),
+                          memory_order_relaxed);
+    atomic_store_explicit(&store->is_owner, store->view.is_owner, memory_order_relaxed);
+}
+
+static int open_files(struct kv_store *store, const struct kv_store_config *config,
+                      struct error *err) {
+    const struct kv_store_folder_config folder = {.directory = config->directory,
+                                                  .key_file = config->key_file,
+                                                  .forgets = config->forgets,
+                                                  .read_only = config->read_only};
+    struct kv_store_file_config file = {.folder = &store->folder,
+                                        .block_bytes = config->block_bytes,
+                                        .block_size = config->block_size,
+                                        .max_bytes = config->max_bytes,
+                                        .read_only = config->read_only};
+    memcpy(file.identity, config->identity, sizeof(file.identity));
+    if (kv_store_folder_open(&store->folder, &folder, err) != 0)
+        return -1;
+    return kv_store_file_open(&store->file, &file, err);
+}
+
+static int load_view(struct kv_store *store, struct error *err) {
+    struct kv_store_room room;
+    uint64_t num_damaged = 0;
+    if (kv_store_room_init(&room, &store->file, err) != 0)
+        return -1;
+    int status = kv_store_view_load(&store->view, &store->file, &room, &num_damaged, err);
+    kv_store_room_finish(&room);
+    atomic_store(&store->num_damaged, num_damaged);
+    return status;
+}
+
+int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err) {
+    struct kv_store *store = calloc(1, sizeof(*store));
+    if (store == NULL)
+        return error_set(err, ERROR_MEMORY, "kv-store: no memory");
+    store->folder.fd = store->folder.lock_fd = -1;
+    store->file.records_fd = store->file.slots_fd = -1;
+    store->block_bytes = config->block_bytes;
+    store->block_size = config->block_size;
+    store->logged_ns = -LOG_NS;
+    const struct kv_store_threads_config threads = {.folder = &store->folder,
+                                                    .file = &store->file,
+                                                    .wake = config->wake,
+                                                    .context = config->context};
+    if (open_files(store, config, err) != 0 || load_view(store, err) != 0 ||
+        kv_store_threads_create(&threads, &store->view, &store->threads, err) != 0) {
+        kv_store_close(store);
+        return -1;
+    }
+    publish_counts(store);
+    *out = store;
+    return 0;
+}
+
+void kv_store_close(struct kv_store *store) {
+    if (store == NULL)
+        return;
+    kv_store_threads_destroy(store->threads);
+    kv_store_index_destroy(store->view.index);
+    kv_store_file_close(&store->file);
+    kv_store_folder_close(&store->folder);
+    free(store);
+}
+
+const struct block_key_secret *kv_store_secret(const struct kv_store *store) {
+    return &store->folder.secret;
+}
+
+bool kv_store_is_owner(const struct kv_store *store) {
+    return store->view.is_owner;
+}
+
+bool kv_store_is_idle(const struct kv_store *store) {
+    return store->num_jobs == 0;
+}
+
+/* --- Use --- */
+
+/* Uses what the threads have found in the files of another owner. */
+static void update_view(struct kv_store *store) {
+    if (!kv_store_threads_next_view(store->threads, &store->view))
+        return;
+    store->epoch++;
+    if (store->view.generation == store->forgotten && !store->view.is_owner)
+        kv_store_index_clear(store->view.index);
+    publish_counts(store);
+    if (store->view.generation == store->forgotten && store->view.is_owner)
+        kv_store_forget_all(store);
+}
+
+static int32_t find(struct kv_store *store, const struct block_content *content) {
+    update_view(store);
+    int32_t slot = kv_store_index_find(store->view.index, content);
+    if (slot >= 0)
+        kv_store_index_touch(store->view.index, slot);
+    return slot;
+}
+
+bool kv_store_has(struct kv_store *store, const struct block_content *content) {
+    return find(store, content) >= 0;
+}
+
+static void fill_job(const struct kv_store *store, struct kv_store_job *job,
+                     const struct block_content *content, const struct kv_store_part *parts,
+                     int32_t num_parts) {
+    size_t bytes = 0;
+    CHECK(num_parts >= 1 && num_parts <= KV_STORE_MAX_PARTS);
+    for (int32_t i = 0; i < num_parts; i++) {
+        bytes += parts[i].bytes;
+        job->parts[i] = parts[i];
+    }
+    CHECK(bytes == store->block_bytes);
+    job->num_parts = num_parts;
+    job->generation = store->view.generation;
+    job->epoch = store->epoch;
+    job->content = (struct block_content){.key = content->key,
+                                          .group = content->group,
+                                          .previous = content->previous,
+                                          .tokens = job->tokens};
+    memcpy(job->tokens, content->tokens, (size_t)store->block_size * sizeof(*job->tokens));
+}
+
+bool kv_store_write(struct kv_store *store, const struct block_content *content,
+                    int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
+                    int32_t tag) {
+    bool evicted;
+    update_view(store);
+    if (!store->view.is_owner || kv_store_threads_is_paused(store->threads))
+        return false;
+    struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);
+    if (job == NULL)
+        return false;
+    job->slot = kv_store_index_take(store->view.index, content, &evicted);
+    if (job->slot < 0) {
+        kv_store_threads_free_job(store->threads, job);
+        return false;
+    }
+    if (evicted)
+        atomic_fetch_add_explicit(&store->num_evicted, 1, memory_order_relaxed);
+    fill_job(store, job, content, parts, num_parts);
+    job->num_drafted = num_drafted;
+    job->tag = tag;
+    store->num_jobs++;
+    publish_counts(store);
+    kv_store_threads_submit(store->threads, job);
+    return true;
+}
+
+bool kv_store_read(struct kv_store *store, const struct block_content *content,
+                   const struct kv_store_part *parts, int32_t num_parts, int32_t tag) {
+    int32_t slot = find(store, content);
+    struct kv_store_job *job = slot >= 0 ? kv_store_threads_new_job(store->threads, true) : NULL;
+    if (job == NULL)
+        return false;
+    fill_job(store, job, content, parts, num_parts);
+    job->slot = slot;
+    job->tag = tag;
+    kv_store_index_pin(store->view.index, slot);
+    store->num_jobs++;
+    kv_store_threads_submit(store->threads, job);
+    return true;
+}
+
+static void note_damage(struct kv_store *store, int64_t now_ns) {
+    uint64_t count = atomic_fetch_add_explicit(&store->num_damaged, 1, memory_order_relaxed) + 1;
+    if (now_ns - store->logged_ns < LOG_NS)
+        return;
+    store->logged_ns = now_ns;
+    log_warning("kv-store: %s: a block is damaged and computed again (%llu since the start)",
+                store->folder.path, (unsigned long long)count);
+}
+
+/* Slots still mean what they did when the job was accepted. */
+static void apply(struct kv_store *store, const struct kv_store_job *job) {
+    struct kv_store_index *index = store->view.index;
+    if (job->is_read) {
+        if (!job->is_ok)
+            kv_store_index_drop(index, job->slot);
+        kv_store_index_unpin(index, job->slot);
+        if (job->is_damaged)
+            note_damage(store, job->end_ns);
+    } else if (job->is_ok) {
+        kv_store_index_written(index, job->slot);
+    } else {
+        kv_store_index_drop(index, job->slot);
+    }
+}
+
+bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
+    update_view(store);
+    struct kv_store_job *job = kv_store_threads_next_done(store->threads);
+    if (job == NULL)
+        return false;
+    if (job->epoch == store->epoch)
+        apply(store, job);
+    /* What was verified stays right when a new view gives slots another meaning. */
+    bool is_forgotten =
+        job->generation == store->forgotten || job->generation != store->view.generation;
+    *out = (struct kv_store_done){.tag = job->tag,
+                                  .is_read = job->is_read,
+                                  .is_ok = job->is_ok && !(job->is_read && is_forgotten),
+                                  .num_drafted = job->num_drafted,
+                                  .ns = job->end_ns - job->begin_ns};
+    kv_store_threads_free_job(store->threads, job);
+    store->num_jobs--;
+    publish_counts(store);
+    return true;
+}
+
+void kv_store_forget_all(struct kv_store *store) {
+    uint64_t generation;
+    update_view(store);
+    store->epoch++;
+    store->forgotten = store->view.generation;
+    kv_store_index_clear(store->view.index);
+    publish_counts(store);
+    if (!store->view.is_owner)
+        return;
+    if (getrandom(&generation, sizeof(generation), 0) != (ssize_t)sizeof(generation))
+        generation = store->view.generation + 1;
+    store->view.generation = generation;
+    kv_store_threads_renew(store->threads, generation);
+}
+
+void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
+    struct kv_store_work work;
+    kv_store_threads_get_work(store->threads, &work);
+    int32_t max_blocks = atomic_load(&store->max_blocks);
+    *out = (struct kv_store_counts){
+        .num_blocks = atomic_load(&store->num_blocks),
+        .max_blocks = max_blocks,
+        .block_bytes = store->file.slot_bytes,
+        .index_bytes = kv_store_index_bytes(max_blocks, store->block_size),
+        .is_owner = atomic_load(&store->is_owner),
+        .num_written = work.num_written,
+        .num_read = work.num_read,
+        .num_evicted = atomic_load(&store->num_evicted),
+        .bytes_written = work.bytes_written,
+        .bytes_read = work.bytes_read,
+        .num_damaged = atomic_load(&store->num_damaged),
+        .num_failed_writes = work.num_failed_writes,
+        .write_ns = work.write_ns,
+        .read_ns = work.read_ns,
+    };
+}

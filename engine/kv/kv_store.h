@@ -1,0 +1,105 @@
+/* The lowest tier of KV memory: full blocks in files, found by content, checked, of bounded size,
+ * and still there after a restart. In a folder of the operator's; kv_store_folder.h and
+ * kv_store_file.h describe what is in it.
+ *
+ * A block is found only by a store with the same secret and identity, by equal key, previous key,
+ * group and tokens. Whatever is damaged, cut off or left over in the files is a miss and is logged,
+ * never a wrong answer. When it is full, the least recently used block leaves that has no
+ * continuation in the store.
+ *
+ * One process owns a folder. Others with the same identity may read it while it does; each becomes
+ * the owner when that one ends, unless it is read-only. It notices within some seconds what the
+ * owner has added, and as a miss what it has dropped.
+ *
+ * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
+ * say otherwise, and wait neither for the disk nor for a thread that does. */
+#ifndef QUIRE_ENGINE_KV_KV_STORE_H
+#define QUIRE_ENGINE_KV_KV_STORE_H
+
+#include "config/base/error.h"
+#include "engine/kv/prefix_cache.h"
+
+#define KV_STORE_MAX_PARTS 24  /* three pools of BACKEND_MAX_RANKS ranks */
+#define KV_STORE_MAX_JOBS 1024 /* of either kind that were accepted and are not reported yet */
+
+struct kv_store;
+
+/* Where some of a block's bytes lie. */
+struct kv_store_part {
+    void *data;
+    size_t bytes;
+};
+
+struct kv_store_config {
+    const char *directory; /* made with mode 0700 if it is missing; its parents must exist */
+    int64_t max_bytes;     /* of all files together */
+    const char *key_file;  /* 32 bytes or 64 hexadecimal digits; NULL: not encrypted */
+    bool forgets;          /* what was stored before is dropped, and the secret stays in memory */
+    bool read_only;        /* never becomes the owner */
+    uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
+    size_t block_bytes;    /* of all parts; >= 1 */
+    int32_t block_size;    /* tokens of a block */
+    /* Called by the store's threads when a job has ended; must not call the store. */
+    void (*wake)(void *context);
+    void *context;
+};
+
+/* Any one of these may be of the moment before. */
+struct kv_store_counts {
+    int32_t num_blocks, max_blocks;
+    size_t block_bytes; /* in the file */
+    size_t index_bytes; /* memory */
+    bool is_owner;
+    /* since start */
+    uint64_t num_written, num_read, num_evicted;
+    uint64_t bytes_written, bytes_read; /* of the blocks */
+    uint64_t num_damaged;               /* found damaged, when the store was opened or later */
+    uint64_t num_failed_writes;
+    uint64_t write_ns, read_ns; /* that the threads worked */
+};
+
+struct kv_store_done {
+    int32_t tag;
+    bool is_read;
+    bool is_ok;          /* of a read: the parts have the block's bytes; otherwise undefined ones */
+    int32_t num_drafted; /* of a read: what was given when it was written */
+    int64_t ns;          /* since the job was accepted */
+};
+
+/* Copies the configuration. Fails if the folder cannot be used, with a message that names the
+ * option or file; as a process that is not the owner, also if the store is of another identity. */
+int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err);
+/* Finishes writes that were accepted, those that can be within some seconds, and reports nothing
+ * any more. The parts of jobs are the caller's again. Accepts NULL. */
+void kv_store_close(struct kv_store *store);
+
+/* Returns the secret that all keys must be made with. Any thread; valid until close. */
+const struct block_key_secret *kv_store_secret(const struct kv_store *store);
+bool kv_store_is_owner(const struct kv_store *store);
+
+/* Returns whether kv_store_read would find it. The tenant is not compared: the key depends on it. A
+ * hit counts as a use. */
+bool kv_store_has(struct kv_store *store, const struct block_content *content);
+/* Begins to write a block. Its parts, block_bytes together, must stay unchanged until the job is
+ * reported. False: not the owner, its key is known (even if it is still being written), too many
+ * jobs, no block can leave, or writing has failed several times and is tried again after a
+ * minute. */
+bool kv_store_write(struct kv_store *store, const struct block_content *content,
+                    int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
+                    int32_t tag);
+/* Begins to read a block into the parts, which are the store's until the job is reported. False: it
+ * is not in the store, or too many jobs. */
+bool kv_store_read(struct kv_store *store, const struct block_content *content,
+                   const struct kv_store_part *parts, int32_t num_parts, int32_t tag);
+/* Reports a job that has ended. False: none has. What was written is found from then on. */
+bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out);
+/* Returns whether all accepted jobs were reported. */
+bool kv_store_is_idle(const struct kv_store *store);
+/* Finds none of the blocks any more. As the owner, the files are cleared soon after; otherwise they
+ * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a
+ * read is then not ok. */
+void kv_store_forget_all(struct kv_store *store);
+/* Any thread. */
+void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out);
+
+#endif

@@ -1,0 +1,591 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "config/base/log.h"
+#include "tests/unit/engine/kv/kv_store_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#define NUM_SLOTS 6
+
+static int set_up(void **state) {
+    static struct store_fixture fixture;
+    store_set_up(&fixture, NUM_SLOTS);
+    *state = &fixture;
+    return store_open(&fixture);
+}
+
+static int set_up_closed(void **state) {
+    static struct store_fixture fixture;
+    store_set_up(&fixture, NUM_SLOTS);
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    store_tear_down(*state);
+    return 0;
+}
+
+static void reopen(struct store_fixture *fixture) {
+    store_close(fixture);
+    assert_int_equal(store_open(fixture), 0);
+}
+
+static struct kv_store_counts counts_of(struct store_fixture *fixture) {
+    struct kv_store_counts counts;
+    kv_store_get_counts(fixture->store, &counts);
+    return counts;
+}
+
+static void assert_fails(struct store_fixture *fixture, const char *part) {
+    assert_int_equal(store_open(fixture), -1);
+    assert_null(fixture->store);
+    if (strstr(fixture->err.message, part) == NULL)
+        fail_msg("\"%s\" does not have \"%s\"", fixture->err.message, part);
+}
+
+/* --- Finding --- */
+
+static void test_what_was_written_is_read(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[3];
+    store_make_chain(fixture->store, 1, 0, blocks, 3);
+    assert_true(kv_store_is_owner(fixture->store));
+    for (int i = 0; i < 3; i++) {
+        assert_false(kv_store_has(fixture->store, &blocks[i].content));
+        assert_int_equal(store_get(fixture->store, &blocks[i]), STORE_MISS);
+        assert_true(store_put(fixture->store, &blocks[i]));
+        assert_true(kv_store_has(fixture->store, &blocks[i].content));
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_get(fixture->store, &blocks[i]), STORE_RIGHT);
+    struct kv_store_counts counts = counts_of(fixture);
+    assert_int_equal(counts.num_blocks, 3);
+    assert_int_equal(counts.max_blocks, NUM_SLOTS);
+    assert_int_equal(counts.block_bytes, STORE_SLOT_BYTES);
+    assert_int_equal(counts.num_written, 3);
+    assert_int_equal(counts.num_read, 3);
+    assert_int_equal(counts.bytes_written, 3 * STORE_BLOCK_BYTES);
+    assert_int_equal(counts.bytes_read, 3 * STORE_BLOCK_BYTES);
+    assert_int_equal(counts.num_damaged + counts.num_failed_writes + counts.num_evicted, 0);
+    assert_true(counts.write_ns > 0 && counts.read_ns > 0 && counts.index_bytes > 0);
+}
+
+static void test_a_key_alone_is_not_believed(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    struct store_block tokens = block;
+    tokens.tokens[3]++;
+    tokens.content.tokens = tokens.tokens;
+    struct block_content previous = block.content, group = block.content, high = block.content,
+                         tenant = block.content;
+    previous.previous.high++;
+    group.group = 1;
+    high.key.high++;
+    tenant.tenant = 5;
+    assert_false(kv_store_has(fixture->store, &tokens.content));
+    assert_int_equal(store_get(fixture->store, &tokens), STORE_MISS);
+    assert_false(kv_store_has(fixture->store, &previous));
+    assert_false(kv_store_has(fixture->store, &group));
+    assert_false(kv_store_has(fixture->store, &high));
+    assert_true(kv_store_has(fixture->store, &tenant));
+    assert_false(store_put(fixture->store, &tokens)); /* its key is known */
+    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
+}
+
+static void test_groups_of_a_key(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block first[2], second[2];
+    store_make_chain(fixture->store, 1, 0, first, 2);
+    store_make_chain(fixture->store, 1, 1, second, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(store_put(fixture->store, &first[i]) && store_put(fixture->store, &second[i]));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(store_get(fixture->store, &first[i]), STORE_RIGHT);
+        assert_int_equal(store_get(fixture->store, &second[i]), STORE_RIGHT);
+    }
+}
+
+/* --- Jobs --- */
+
+static void test_a_block_that_is_being_written(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    struct kv_store_done done;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    store_fill(&block, data);
+    assert_true(kv_store_is_idle(fixture->store));
+    assert_true(kv_store_write(fixture->store, &block.content, 0, &part, 1, 3));
+    assert_false(kv_store_is_idle(fixture->store));
+    assert_false(kv_store_has(fixture->store, &block.content)); /* before it is reported */
+    assert_false(kv_store_write(fixture->store, &block.content, 0, &part, 1, 4));
+    done = store_wait(fixture->store);
+    assert_true(done.is_ok && !done.is_read && done.tag == 3 && done.ns > 0);
+    assert_true(kv_store_is_idle(fixture->store));
+    assert_false(kv_store_next_done(fixture->store, &done));
+    assert_true(kv_store_has(fixture->store, &block.content));
+}
+
+static void count_wake(void *context) {
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+static void test_queues_are_bounded(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    static unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    atomic_int num_wakes = 0;
+    int accepted = 0;
+    fixture->config.wake = count_wake;
+    fixture->config.context = &num_wakes;
+    assert_int_equal(store_open(fixture), 0);
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    while (accepted <= KV_STORE_MAX_JOBS &&
+           kv_store_read(fixture->store, &block.content, &part, 1, accepted))
+        accepted++;
+    assert_int_equal(accepted, KV_STORE_MAX_JOBS);
+    for (int i = 0; i < accepted; i++) {
+        struct kv_store_done done = store_wait(fixture->store);
+        assert_true(done.is_read && done.is_ok);
+        assert_int_equal(done.tag, i); /* in order */
+    }
+    assert_true(kv_store_is_idle(fixture->store));
+    store_close(fixture);
+    assert_int_equal(atomic_load(&num_wakes), 1 + KV_STORE_MAX_JOBS);
+}
+
+static void test_closing_finishes_writes(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[NUM_SLOTS];
+    static unsigned char data[NUM_SLOTS][STORE_BLOCK_BYTES];
+    store_make_chain(fixture->store, 1, 0, blocks, NUM_SLOTS);
+    for (int i = 0; i < NUM_SLOTS; i++) {
+        const struct kv_store_part part = {data[i], STORE_BLOCK_BYTES};
+        store_fill(&blocks[i], data[i]);
+        assert_true(
+            kv_store_write(fixture->store, &blocks[i].content, blocks[i].tokens[0], &part, 1, i));
+    }
+    reopen(fixture);
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_int_equal(store_get(fixture->store, &blocks[i]), STORE_RIGHT);
+}
+
+/* --- What leaves --- */
+
+static void test_the_least_recently_used_leaves(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[NUM_SLOTS + 3];
+    for (int i = 0; i < NUM_SLOTS + 3; i++)
+        store_make_chain(fixture->store, i, 0, &blocks[i], 1);
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_true(store_put(fixture->store, &blocks[i]));
+    assert_true(kv_store_has(fixture->store, &blocks[0].content));
+    assert_int_equal(store_get(fixture->store, &blocks[1]), STORE_RIGHT);
+    reopen(fixture); /* the order is kept */
+    for (int i = NUM_SLOTS; i < NUM_SLOTS + 3; i++)
+        assert_true(store_put(fixture->store, &blocks[i]));
+    assert_int_equal(counts_of(fixture).num_evicted, 3);
+    assert_int_equal(counts_of(fixture).num_blocks, NUM_SLOTS);
+    for (int i = 0; i < NUM_SLOTS + 3; i++)
+        assert_int_equal(store_get(fixture->store, &blocks[i]),
+                         i >= 2 && i < 5 ? STORE_MISS : STORE_RIGHT);
+}
+
+static void test_chains_leave_from_their_ends(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block chain[4], other[4];
+    store_make_chain(fixture->store, 1, 0, chain, 4);
+    store_make_chain(fixture->store, 2, 0, other, 4);
+    for (int i = 0; i < 4; i++) /* from the end, as blocks leave the tier above */
+        assert_true(store_put(fixture->store, &chain[3 - i]));
+    for (int i = 0; i < 4; i++)
+        assert_true(store_put(fixture->store, &other[i]));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(kv_store_has(fixture->store, &chain[i].content), i < 2);
+        assert_true(kv_store_has(fixture->store, &other[i].content));
+    }
+}
+
+static void test_a_block_does_not_replace_what_it_continues(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block chain[NUM_SLOTS + 1];
+    store_make_chain(fixture->store, 1, 0, chain, NUM_SLOTS + 1);
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_true(store_put(fixture->store, &chain[i]));
+    assert_false(store_put(fixture->store, &chain[NUM_SLOTS]));
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_int_equal(store_get(fixture->store, &chain[i]), STORE_RIGHT);
+}
+
+static void test_what_is_being_read_does_not_leave(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[NUM_SLOTS + 1];
+    static unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    for (int i = 0; i <= NUM_SLOTS; i++)
+        store_make_chain(fixture->store, i, 0, &blocks[i], 1);
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_true(store_put(fixture->store, &blocks[i]));
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_true(kv_store_read(fixture->store, &blocks[i].content, &part, 1, 0));
+    assert_false(kv_store_write(fixture->store, &blocks[NUM_SLOTS].content, 0, &part, 1, 0));
+    for (int i = 0; i < NUM_SLOTS; i++)
+        assert_true(store_wait(fixture->store).is_ok);
+    assert_true(store_put(fixture->store, &blocks[NUM_SLOTS]));
+}
+
+static void test_forgetting_all(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[2];
+    unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    store_make_chain(fixture->store, 1, 0, blocks, 2);
+    assert_true(store_put(fixture->store, &blocks[0]) && store_put(fixture->store, &blocks[1]));
+    assert_true(kv_store_read(fixture->store, &blocks[0].content, &part, 1, 0));
+    kv_store_forget_all(fixture->store);
+    assert_false(kv_store_has(fixture->store, &blocks[0].content));
+    assert_false(store_wait(fixture->store).is_ok);
+    assert_int_equal(counts_of(fixture).num_blocks, 0);
+    assert_int_equal(counts_of(fixture).num_damaged, 0);
+    assert_true(store_put(fixture->store, &blocks[1]));
+    reopen(fixture);
+    assert_int_equal(store_get(fixture->store, &blocks[0]), STORE_MISS);
+    assert_int_equal(store_get(fixture->store, &blocks[1]), STORE_RIGHT);
+    kv_store_forget_all(fixture->store);
+    reopen(fixture);
+    assert_int_equal(counts_of(fixture).num_blocks, 0);
+    assert_int_equal(counts_of(fixture).num_damaged, 0);
+}
+
+/* --- Restarts --- */
+
+static void test_a_restart(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block chain[4];
+    struct block_key_secret secret = *kv_store_secret(fixture->store);
+    store_make_chain(fixture->store, 1, 0, chain, 4);
+    for (int i = 0; i < 4; i++)
+        assert_true(store_put(fixture->store, &chain[i]));
+    reopen(fixture);
+    assert_memory_equal(&secret, kv_store_secret(fixture->store), sizeof(secret));
+    assert_int_equal(counts_of(fixture).num_blocks, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(store_get(fixture->store, &chain[i]), STORE_RIGHT);
+}
+
+static void test_a_store_for_one_start(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    struct block_key_secret secret = *kv_store_secret(fixture->store);
+    for (int forgets = 1; forgets >= 0; forgets--) {
+        store_make_chain(fixture->store, 1, 0, &block, 1);
+        assert_true(store_put(fixture->store, &block));
+        fixture->config.forgets = forgets;
+        reopen(fixture);
+        assert_memory_not_equal(&secret, kv_store_secret(fixture->store), sizeof(secret));
+        assert_int_equal(store_get(fixture->store, &block), STORE_MISS);
+        assert_int_equal(counts_of(fixture).num_blocks, 0);
+        assert_int_equal(access(store_path(fixture, "secret"), F_OK), forgets ? -1 : 0);
+    }
+}
+
+static void test_another_identity(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    for (int i = 0; i < 2; i++) { /* and back again */
+        assert_true(store_put(fixture->store, &block));
+        fixture->config.identity[31] ^= 1;
+        reopen(fixture);
+        assert_int_equal(store_get(fixture->store, &block), STORE_MISS);
+    }
+}
+
+static void test_another_size(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    fixture->config.max_bytes += STORE_SLOT_COST;
+    reopen(fixture);
+    assert_int_equal(counts_of(fixture).max_blocks, NUM_SLOTS + 1);
+    assert_int_equal(store_get(fixture->store, &block), STORE_MISS);
+    assert_true(store_put(fixture->store, &block));
+    fixture->config.block_bytes += 1;
+    reopen(fixture);
+    assert_false(kv_store_has(fixture->store, &block.content));
+}
+
+/* --- Folders --- */
+
+static void test_modes(void **state) {
+    struct store_fixture *fixture = *state;
+    static const char *const names[] = {"secret", "records", "slots", "lock"};
+    struct stat info;
+    assert_int_equal(stat(fixture->directory, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0700);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(stat(store_path(fixture, names[i]), &info), 0);
+        assert_int_equal(info.st_mode & 07777, 0600);
+    }
+    store_close(fixture);
+    assert_int_equal(chmod(store_path(fixture, "secret"), 0640), 0);
+    assert_fails(fixture, "/secret has mode 0640");
+}
+
+static void test_folders_that_cannot_be_used(void **state) {
+    struct store_fixture *fixture = *state;
+    temporary_write(&fixture->folder, "store", "x", 1);
+    assert_fails(fixture, "store: Not a directory");
+    assert_int_equal(unlink(fixture->directory), 0);
+    fixture->config.directory = temporary_file(&fixture->folder, "no/store");
+    assert_fails(fixture, "no/store: No such file or directory");
+    fixture->config.directory = "";
+    assert_fails(fixture, "the path has 0 bytes");
+    fixture->config.directory = fixture->directory;
+    fixture->config.max_bytes = 4096 + STORE_SLOT_COST - 1;
+    assert_fails(fixture, "is too small");
+    fixture->config.max_bytes = 4096 + STORE_SLOT_COST;
+    assert_int_equal(store_open(fixture), 0);
+    assert_int_equal(counts_of(fixture).max_blocks, 1);
+    store_close(fixture);
+    assert_int_equal(unlink(store_path(fixture, "records")), 0);
+    assert_int_equal(symlink("secret", store_path(fixture, "records")), 0);
+    assert_fails(fixture, "/records: Too many levels of symbolic links");
+    assert_int_equal(chmod(fixture->directory, 0500), 0);
+    assert_int_equal(unlink(store_path(fixture, "lock")), geteuid() == 0 ? 0 : -1);
+    if (geteuid() != 0)
+        assert_fails(fixture, "/records");
+    assert_int_equal(chmod(fixture->directory, 0700), 0);
+}
+
+/* Files must not be larger; -1: no limit. */
+static void limit_files(int64_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < 0 ? limit.rlim_max : (rlim_t)bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_a_disk_that_is_too_small(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(4 * STORE_SLOT_BYTES + 100);
+    int status = store_open(fixture);
+    limit_files(-1);
+    assert_int_equal(status, 0);
+    assert_int_equal(counts_of(fixture).max_blocks, 4);
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    reopen(fixture); /* does not begin anew, although there is room now */
+    assert_int_equal(counts_of(fixture).max_blocks, 4);
+    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
+    store_close(fixture);
+    assert_int_equal(unlink(store_path(fixture, "records")), 0);
+    limit_files(STORE_SLOT_BYTES - 1);
+    status = store_open(fixture);
+    limit_files(-1);
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(fixture->err.message, "no room for a block"));
+}
+
+static void test_writes_that_fail(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[20];
+    int refused_at = -1;
+    signal(SIGXFSZ, SIG_IGN);
+    store_make_chain(fixture->store, 1, 0, blocks, 20);
+    assert_true(store_put(fixture->store, &blocks[0]));
+    limit_files(100);
+    for (int i = 1; i < 20 && refused_at < 0; i++) {
+        struct kv_store_counts before = counts_of(fixture), after;
+        assert_false(store_put(fixture->store, &blocks[i]));
+        assert_false(kv_store_has(fixture->store, &blocks[i].content));
+        after = counts_of(fixture);
+        assert_int_equal(after.num_blocks, 1);
+        if (after.num_failed_writes == before.num_failed_writes)
+            refused_at = i;
+    }
+    limit_files(-1);
+    assert_int_equal(refused_at, 9); /* after 8 in a row */
+    assert_int_equal(store_get(fixture->store, &blocks[0]), STORE_RIGHT);
+    reopen(fixture);
+    assert_true(store_put(fixture->store, &blocks[1]));
+}
+
+/* --- Encryption --- */
+
+static void use_key(struct store_fixture *fixture, const char *text, size_t bytes) {
+    static char path[600];
+    snprintf(path, sizeof(path), "%s", temporary_write(&fixture->folder, "key", text, bytes));
+    assert_int_equal(chmod(path, 0600), 0);
+    fixture->config.key_file = path;
+}
+
+#define DIGITS "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF"
+
+/* Returns whether a file has the bytes. */
+static bool file_has(const char *path, const void *bytes, size_t count) {
+    static unsigned char data[1 << 17];
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    size_t have = fread(data, 1, sizeof(data), stream);
+    fclose(stream);
+    assert_true(have > count && have < sizeof(data));
+    return memmem(data, have, bytes, count) != NULL;
+}
+
+static void test_encryption(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block chain[3];
+    unsigned char data[STORE_BLOCK_BYTES];
+    for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
+        if (is_encrypted)
+            use_key(fixture, DIGITS "\n", 65);
+        assert_int_equal(store_open(fixture), 0);
+        store_make_chain(fixture->store, 1, 0, chain, 3);
+        for (int i = 0; i < 3; i++)
+            assert_true(store_put(fixture->store, &chain[i]));
+        reopen(fixture);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(store_get(fixture->store, &chain[i]), STORE_RIGHT);
+        store_fill(&chain[1], data);
+        assert_int_equal(file_has(store_path(fixture, "slots"), data, 64), !is_encrypted);
+        assert_int_equal(file_has(store_path(fixture, "records"), chain[1].tokens, 16),
+                         !is_encrypted);
+        assert_int_equal(
+            file_has(store_path(fixture, "secret"), kv_store_secret(fixture->store), 32),
+            !is_encrypted);
+        store_close(fixture);
+        temporary_folder_remove(&fixture->folder);
+        assert_int_equal(mkdir(fixture->folder.path, 0700), 0);
+    }
+}
+
+static void test_keys_that_do_not_fit(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    use_key(fixture, DIGITS, 64);
+    assert_int_equal(store_open(fixture), 0);
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    store_close(fixture);
+    fixture->config.key_file = NULL;
+    assert_fails(fixture, "is encrypted and needs its key file");
+    use_key(fixture, "0123456789abcdef0123456789abcdef", 32);
+    assert_fails(fixture, "the key file does not fit this store");
+    use_key(fixture, DIGITS "\r\n", 66);
+    assert_int_equal(store_open(fixture), 0);
+    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
+    store_close(fixture);
+    assert_int_equal(unlink(store_path(fixture, "secret")), 0);
+    fixture->config.key_file = NULL;
+    assert_int_equal(store_open(fixture), 0); /* begins anew */
+    assert_int_equal(store_get(fixture->store, &block), STORE_MISS);
+    store_close(fixture);
+    use_key(fixture, DIGITS, 64);
+    assert_fails(fixture, "is not encrypted");
+}
+
+static void test_key_files(void **state) {
+    struct store_fixture *fixture = *state;
+    static const char *const wrong[] = {
+        "", "short", DIGITS "0", DIGITS "\n\n\n", "0123456789abcdef0123456789abcdef\n", "x" DIGITS};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        use_key(fixture, wrong[i], strlen(wrong[i]));
+        assert_fails(fixture, "must have 32 bytes or 64 hexadecimal digits");
+    }
+    char text[] = DIGITS;
+    text[63] = 'g';
+    use_key(fixture, text, 64);
+    assert_fails(fixture, "must have 32 bytes or 64 hexadecimal digits");
+    use_key(fixture, DIGITS, 64);
+    assert_int_equal(chmod(fixture->config.key_file, 0644), 0);
+    assert_fails(fixture, "has mode 0644");
+    assert_int_equal(unlink(fixture->config.key_file), 0);
+    assert_fails(fixture, "No such file");
+    assert_int_equal(access(fixture->directory, F_OK), -1); /* nothing was made */
+}
+
+/* --- Several stores --- */
+
+static void test_one_owner(void **state) {
+    struct store_fixture *fixture = *state;
+    struct kv_store_config config = fixture->config;
+    struct kv_store *reader, *none = NULL;
+    struct store_block blocks[2];
+    struct error err;
+    store_make_chain(fixture->store, 1, 0, blocks, 2);
+    assert_true(store_put(fixture->store, &blocks[0]));
+    for (int read_only = 0; read_only < 2; read_only++) {
+        config.read_only = read_only;
+        assert_int_equal(kv_store_open(&config, &reader, &err), 0);
+        assert_false(kv_store_is_owner(reader));
+        assert_int_equal(store_get(reader, &blocks[0]), STORE_RIGHT);
+        assert_false(store_put(reader, &blocks[1]));
+        kv_store_close(reader);
+    }
+    config.identity[0]++;
+    assert_int_equal(kv_store_open(&config, &none, &err), -1);
+    assert_non_null(strstr(err.message, "another model or configuration"));
+    config = fixture->config;
+    config.forgets = true;
+    assert_int_equal(kv_store_open(&config, &none, &err), -1);
+    assert_non_null(strstr(err.message, "kept for one start only"));
+    assert_int_equal(store_get(fixture->store, &blocks[0]), STORE_RIGHT);
+}
+
+static void test_a_reader_of_nothing(void **state) {
+    struct store_fixture *fixture = *state;
+    fixture->config.read_only = true;
+    assert_fails(fixture, "store: No such file or directory");
+    assert_int_equal(mkdir(fixture->directory, 0700), 0);
+    assert_fails(fixture, "/secret: missing");
+    assert_int_equal(access(store_path(fixture, "lock"), F_OK), -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_was_written_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_key_alone_is_not_believed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_groups_of_a_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_block_that_is_being_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_queues_are_bounded, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_closing_finishes_writes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_least_recently_used_leaves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_chains_leave_from_their_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_block_does_not_replace_what_it_continues, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_being_read_does_not_leave, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_forgetting_all, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_restart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_store_for_one_start, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_identity, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_modes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_folders_that_cannot_be_used, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_disk_that_is_too_small, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_writes_that_fail, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_encryption, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_keys_that_do_not_fit, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_key_files, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_reader_of_nothing, set_up_closed, tear_down),
+    };
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
