@@ -178,8 +178,8 @@ static struct sequence_group *create_group(struct engine_core *core, struct requ
         .root = root_of(core, request),
     };
     if (adapter != NULL) {
-        shape.root = block_key_root_of(
-            secret, &shape.root, lora_adapter_digest(adapter->lora), CONTENT_HASH_BYTES);
+        shape.root = block_key_root_of(secret, &shape.root, lora_adapter_digest(adapter->lora),
+                                       CONTENT_HASH_BYTES);
         shape.adapter =
             (struct block_adapter){adapter_slots_id(&core->adapters, adapter), adapter->name};
     }

@@ -361,6 +361,38 @@ static int start_again(struct process_executor *executor, struct error *err) {
     return 0;
 }
 
+/* --- Host pools --- */
+
+static void unmap_host_pools(struct process_executor *executor) {
+    struct host_pools *pools = &executor->pools;
+    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
+    for (int32_t i = 0; i < pools->count; i++)
+        host_memory_unmap(pools->data[i], num_blocks * pools->block_bytes[i]);
+    pools->count = 0;
+}
+
+/* The same for every process that is started, since it has the same sizes. */
+static int map_host_pools(struct process_executor *executor, struct error *err) {
+    struct host_pools *pools = &executor->pools;
+    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
+    int32_t most = executor->info.num_ranks * HOST_POOLS_PER_RANK;
+    for (int32_t i = 0; i < most && executor->host_memory >= 0 && num_blocks > 0; i++) {
+        size_t block_bytes = executor->info.pool_block_bytes[i];
+        if (block_bytes == 0)
+            continue;
+        void *data = host_memory_map(executor->host_memory, i, num_blocks * block_bytes, err);
+        if (data == NULL)
+            return -1;
+        pools->data[pools->count] = data;
+        pools->block_bytes[pools->count++] = block_bytes;
+    }
+    return 0;
+}
+
+static void list_host_pools(struct executor *base, struct host_pools *out) {
+    *out = self(base)->pools;
+}
+
 /* --- The engine's thread --- */
 
 /* A start that failed may be tried again, but not one that brought different ranks. */
@@ -496,38 +528,6 @@ static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     memcpy(out, executor->ranks, sizeof(executor->ranks));
     pthread_mutex_unlock(&executor->lock);
     return num_ranks;
-}
-
-/* --- Host pools --- */
-
-static void unmap_host_pools(struct process_executor *executor) {
-    struct host_pools *pools = &executor->pools;
-    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
-    for (int32_t i = 0; i < pools->count; i++)
-        host_memory_unmap(pools->data[i], num_blocks * pools->block_bytes[i]);
-    pools->count = 0;
-}
-
-/* The same for every process that is started, since it has the same sizes. */
-static int map_host_pools(struct process_executor *executor, struct error *err) {
-    struct host_pools *pools = &executor->pools;
-    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
-    int32_t most = executor->info.num_ranks * HOST_POOLS_PER_RANK;
-    for (int32_t i = 0; i < most && executor->host_memory >= 0 && num_blocks > 0; i++) {
-        size_t block_bytes = executor->info.pool_block_bytes[i];
-        if (block_bytes == 0)
-            continue;
-        void *data = host_memory_map(executor->host_memory, i, num_blocks * block_bytes, err);
-        if (data == NULL)
-            return -1;
-        pools->data[pools->count] = data;
-        pools->block_bytes[pools->count++] = block_bytes;
-    }
-    return 0;
-}
-
-static void list_host_pools(struct executor *base, struct host_pools *out) {
-    *out = self(base)->pools;
 }
 
 /* --- Creating --- */

@@ -7,9 +7,9 @@ static int32_t list_parts(const struct store_tier *tier, int32_t host_block,
     struct host_pools pools;
     tier->executor->ops->host_pools(tier->executor, &pools);
     for (int32_t i = 0; i < pools.count; i++)
-        parts[i] = (struct kv_store_part){
-            .data = pools.data[i] + (size_t)host_block * pools.block_bytes[i],
-            .bytes = pools.block_bytes[i]};
+        parts[i] = (struct kv_store_part){.data = pools.data[i] +
+                                                  (size_t)host_block * pools.block_bytes[i],
+                                          .bytes = pools.block_bytes[i]};
     return pools.count;
 }
 

@@ -1,5 +1,5 @@
-/* A kv_store (engine/kv/kv_store.h) as the tier below an executor's host block pools: a block is what
- * the pools of all ranks have of it. Engine thread only. */
+/* A kv_store (engine/kv/kv_store.h) as the tier below an executor's host block pools: a block is
+ * what the pools of all ranks have of it. Engine thread only. */
 #ifndef QUIRE_ENGINE_EXECUTOR_STORE_TIER_H
 #define QUIRE_ENGINE_EXECUTOR_STORE_TIER_H
 

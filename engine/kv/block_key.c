@@ -54,8 +54,8 @@ struct block_key block_key_root(const struct block_key_secret *secret, int32_t t
 }
 
 struct block_key block_key_root_of(const struct block_key_secret *secret,
-                                           const struct block_key *root, const void *digest,
-                                           size_t digest_bytes) {
+                                   const struct block_key *root, const void *digest,
+                                   size_t digest_bytes) {
     const struct adapter_content content = {.root = *root,
                                             .digest = hash_bytes(secret, digest, digest_bytes)};
     return hash_bytes(secret, &content, sizeof(content));

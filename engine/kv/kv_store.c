@@ -111,6 +111,15 @@ bool kv_store_is_idle(const struct kv_store *store) {
     return store->num_jobs == 0;
 }
 
+void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context) {
+    CHECK(store->num_jobs == 0);
+    kv_store_threads_set_wake(store->threads, wake, context);
+}
+
+void kv_store_drain(const struct kv_store *store) {
+    kv_store_threads_await(store->threads, store->num_jobs);
+}
+
 /* --- Use --- */
 
 /* Uses what the threads have found in the files of another owner. */
@@ -126,7 +135,6 @@ static void update_view(struct kv_store *store) {
 }
 
 static int32_t find(struct kv_store *store, const struct block_content *content) {
-    update_view(store);
     int32_t slot = kv_store_index_find(store->view.index, content);
     if (slot >= 0)
         kv_store_index_touch(store->view.index, slot);

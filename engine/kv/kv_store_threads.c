@@ -43,7 +43,7 @@ struct kv_store_threads {
     uint64_t seen_changes;  /* reader only */
 
     pthread_mutex_t lock;
-    pthread_cond_t to_write_changed, to_read_changed;
+    pthread_cond_t to_write_changed, to_read_changed, done_changed;
     /* guarded by lock */
     struct job_queue to_write, to_read, done;
     const struct kv_store_index *owned; /* NULL: not the owner */
@@ -82,8 +82,10 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) 
     job->end_ns = clock_now_ns();
     queue_add(&threads->done, job);
     atomic_fetch_add(&threads->num_done, 1);
+    pthread_cond_broadcast(&threads->done_changed);
     pthread_mutex_unlock(&threads->lock);
-    threads->config.wake(threads->config.context);
+    if (threads->config.wake != NULL)
+        threads->config.wake(threads->config.context);
     pthread_mutex_lock(&threads->lock);
 }
 
@@ -121,6 +123,7 @@ static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
     int64_t begin_ns = clock_now_ns();
+    job->begin_ns = begin_ns;
     renew_files(threads, job->generation);
     if (!kv_store_threads_is_paused(threads)) {
         gather(threads->write_room.block, job);
@@ -207,6 +210,7 @@ static void scatter(const unsigned char *block, const struct kv_store_job *job) 
 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
     int64_t begin_ns = clock_now_ns();
+    job->begin_ns = begin_ns;
     enum kv_store_found found =
         kv_store_file_read(threads->config.file, &threads->read_room, job->slot, job->generation,
                            &job->content, &job->num_drafted);
@@ -348,7 +352,7 @@ struct kv_store_job *kv_store_threads_new_job(struct kv_store_threads *threads, 
         return NULL;
     threads->unused[is_read] = job->next;
     int32_t *tokens = job->tokens;
-    *job = (struct kv_store_job){.is_read = is_read, .tokens = tokens, .begin_ns = clock_now_ns()};
+    *job = (struct kv_store_job){.is_read = is_read, .tokens = tokens};
     return job;
 }
 
@@ -372,6 +376,21 @@ struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads
     pthread_mutex_unlock(&threads->lock);
     atomic_fetch_sub(&threads->num_done, 1);
     return job;
+}
+
+void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs) {
+    pthread_mutex_lock(&threads->lock);
+    while (atomic_load(&threads->num_done) < num_jobs)
+        pthread_cond_wait(&threads->done_changed, &threads->lock);
+    pthread_mutex_unlock(&threads->lock);
+}
+
+void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
+                               void *context) {
+    pthread_mutex_lock(&threads->lock);
+    threads->config.wake = wake;
+    threads->config.context = context;
+    pthread_mutex_unlock(&threads->lock);
 }
 
 bool kv_store_threads_is_paused(struct kv_store_threads *threads) {
@@ -462,6 +481,7 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
     CHECK(pthread_mutex_init(&threads->lock, NULL) == 0);
     CHECK(pthread_cond_init(&threads->to_write_changed, &monotonic) == 0);
     CHECK(pthread_cond_init(&threads->to_read_changed, &monotonic) == 0);
+    CHECK(pthread_cond_init(&threads->done_changed, NULL) == 0);
     pthread_condattr_destroy(&monotonic);
     if (allocate(threads, err) != 0 || start(threads, err) != 0) {
         kv_store_threads_destroy(threads);
@@ -483,6 +503,7 @@ void kv_store_threads_destroy(struct kv_store_threads *threads) {
         CHECK(pthread_join(threads->writer, NULL) == 0);
     if (threads->num_started >= 2)
         CHECK(pthread_join(threads->reader, NULL) == 0);
+    pthread_cond_destroy(&threads->done_changed);
     pthread_cond_destroy(&threads->to_read_changed);
     pthread_cond_destroy(&threads->to_write_changed);
     pthread_mutex_destroy(&threads->lock);

@@ -70,6 +70,10 @@ void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_j
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads);
 void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store_job *job);
 /* Returns whether writing has failed and is not to be tried now. */
+/* Waits until so many jobs have ended that were not taken by kv_store_threads_next_done. */
+void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs);
+void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
+                               void *context);
 bool kv_store_threads_is_paused(struct kv_store_threads *threads);
 /* Has the files cleared under that generation, after the jobs before. */
 void kv_store_threads_renew(struct kv_store_threads *threads, uint64_t generation);

@@ -74,8 +74,8 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
  * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
-/* Sets who else may share its prefixes where these outlive the process: requests of the same owner, a
- * hash that is equal for the same tenant in every process. Before it is submitted. */
+/* Sets who else may share its prefixes where these outlive the process: requests of the same owner,
+ * a hash that is equal for the same tenant in every process. Before it is submitted. */
 void request_set_owner(struct request *request, const uint8_t owner[static REQUEST_OWNER_BYTES]);
 /* Sets the adapter, of which it takes a reference, before it is submitted. */
 void request_set_adapter(struct request *request, struct adapter *adapter);

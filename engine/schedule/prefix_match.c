@@ -37,7 +37,7 @@ static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, i
                              .begin = begin,
                              .num_tokens = num_tokens,
                              .window = serving_limits_longest_window(scheduler->config.kv.limits)});
-    double compute_ns = step_cost_ns(&scheduler->step_cost, &work);
+    double compute_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
     double read_ns =
         (double)scheduler->blocks.tiers.read_block_ns + (double)scheduler->config.swap_block_ns;
     return scheduler->step_cost.num_steps == 0 || num_reads * read_ns <= compute_ns;

@@ -124,7 +124,9 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags) {
         return call.end(cudaErrorInvalidValue);
     if (call.dev.failed)
         return call.end(cudaErrorIllegalAddress);
-    if (!call.dev.pinned_memory.try_emplace(key_of(ptr), memory_range{static_cast<char *>(ptr), size}).second)
+    if (!call.dev.pinned_memory
+             .try_emplace(key_of(ptr), memory_range{static_cast<char *>(ptr), size})
+             .second)
         return call.end(cudaErrorHostMemoryAlreadyRegistered);
     return call.end(cudaSuccess);
 }

@@ -200,9 +200,9 @@ static int check_ranks(const struct options *options, const struct speculative_c
 #define STORE_HOST_BYTES ((size_t)64 << 20)
 
 static int check_tiers(const struct options *options, struct error *err) {
-    const char *given = options->kv_store != NULL      ? "kv-store"
+    const char *given = options->kv_store != NULL    ? "kv-store"
                         : options->kv_host_bytes > 0 ? "kv-host-bytes"
-                                                       : NULL;
+                                                     : NULL;
     if (options->kv_store == NULL && options->kv_store_key_file != NULL)
         return error_set(err, ERROR_CONFIG, "kv-store-key-file: is for kv-store, which is not set");
     if (given != NULL && !options->enable_prefix_caching)
@@ -244,8 +244,8 @@ int engine_options_executor(const struct options *options, const struct model *m
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
-        .kept_bytes = (size_t)options->kv_host_bytes +
-                      (options->kv_store != NULL ? STORE_HOST_BYTES : 0),
+        .kept_bytes =
+            (size_t)options->kv_host_bytes + (options->kv_store != NULL ? STORE_HOST_BYTES : 0),
         .shares_host_pools = options->kv_store != NULL,
         .most_model_len = options->max_model_len == 0 ? trained : 0,
         .limits =

@@ -1,6 +1,7 @@
 #include "server/program/served_model.h"
 
 #include "config/base/log.h"
+#include "engine/kv/kv_store.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_type.h"

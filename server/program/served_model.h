@@ -110,8 +110,8 @@ served_model_step served_model_start_vocabulary;
 served_model_step served_model_await_vocabulary;
 /* Loads the weights, and allocates all of the device's memory. */
 served_model_step served_model_open_executor;
-/* --kv-store: in a folder of the model's name, for what this executor computes. A store that another
- * process uses for something else is a warning, and left alone. */
+/* --kv-store: in a folder of the model's name, for what this executor computes. A store that
+ * another process uses for something else is a warning, and left alone. */
 served_model_step served_model_open_kv_store;
 /* Starts the engine with the drafter, and with the recording if there is one. */
 served_model_step served_model_start_engine;

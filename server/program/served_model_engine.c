@@ -178,8 +178,8 @@ static int make_store_path(const struct served_model *served, char *out, size_t 
     const char *folder = served->options->kv_store;
     int length = snprintf(out, size, "%s/%s", folder, served->http.names[0]);
     if (length < 0 || (size_t)length >= size)
-        return error_set(err, ERROR_CONFIG, "kv-store: has %zu bytes, too many with the model's name",
-                         strlen(folder));
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: has %zu bytes, too many with the model's name", strlen(folder));
     for (char *c = out + strlen(folder) + 1; *c != '\0'; c++)
         *c = *c == '/' ? '_' : *c;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
@@ -223,9 +223,9 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
     identify_blocks(served, config.identity);
     if (kv_store_open(&config, &served->kv_store, err) == 0)
         return 0;
-    if (err->code != ERROR_BUSY)
+    if (err->code != ERROR_UNAVAILABLE)
         return -1;
-    log_warning("kv-store: not used: %s", err->message);
+    log_warning("%s: it is not used", err->message);
     return 0;
 }
 
