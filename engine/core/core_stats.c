@@ -193,6 +193,11 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     stats->num_known_blocks = blocks->cache.num_known;
     stats->num_host_blocks = blocks->host.num_blocks;
     stats->num_used_host_blocks = blocks->host.num_used;
+    stats->num_kept_blocks = blocks->tiers.kept.num_known;
+    stats->kept_blocks = blocks->tiers.num_kept;
+    stats->promoted_blocks = blocks->tiers.num_promoted;
+    stats->evicted_kept_blocks = blocks->tiers.num_evicted;
+    stats->stored_reads = blocks->tiers.num_read;
     stats->num_held_tokens = num_held_tokens(scheduler);
     stats->prefix_queries = scheduler->num_queried_tokens;
     stats->prefix_hits = scheduler->num_hit_tokens;

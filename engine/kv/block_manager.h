@@ -78,6 +78,7 @@ struct block_tiers {
 
     /* since start */
     uint64_t num_kept;     /* blocks copied to the host for a tier */
+    uint64_t num_evicted;  /* of these, from the host, for others */
     uint64_t num_promoted; /* blocks that came back from there */
     uint64_t num_read;     /* of these or others, from the store */
     uint64_t num_failed_reads;

@@ -93,6 +93,7 @@ int32_t block_manager_take_host(struct block_manager *manager) {
     if (host >= 0 && manager->host.blocks[host].cached) {
         forget_kept(manager, host);
         manager->tiers.states[host] = KEPT_NONE;
+        manager->tiers.num_evicted++;
     }
     return host;
 }

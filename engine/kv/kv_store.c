@@ -275,7 +275,8 @@ void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
         .num_blocks = atomic_load(&store->num_blocks),
         .max_blocks = max_blocks,
         .block_bytes = store->file.slot_bytes,
-        .index_bytes = kv_store_index_bytes(max_blocks, store->block_size),
+        .memory_bytes = kv_store_index_bytes(max_blocks, store->block_size) +
+                        kv_store_threads_bytes(&store->file),
         .is_owner = atomic_load(&store->is_owner),
         .num_written = work.num_written,
         .num_read = work.num_read,

@@ -48,8 +48,8 @@ struct kv_store_config {
 /* Any one of these may be of the moment before. */
 struct kv_store_counts {
     int32_t num_blocks, max_blocks;
-    size_t block_bytes; /* in the file */
-    size_t index_bytes; /* memory */
+    size_t block_bytes;  /* in the file */
+    size_t memory_bytes; /* of the index and the jobs */
     bool is_owner;
     /* since start */
     uint64_t num_written, num_read, num_evicted;

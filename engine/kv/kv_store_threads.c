@@ -463,6 +463,11 @@ static int start(struct kv_store_threads *threads, struct error *err) {
     return 0;
 }
 
+size_t kv_store_threads_bytes(const struct kv_store_file *file) {
+    size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
+    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
+}
+
 int kv_store_threads_create(const struct kv_store_threads_config *config,
                             const struct kv_store_view *view, struct kv_store_threads **out,
                             struct error *err) {

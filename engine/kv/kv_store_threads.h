@@ -54,6 +54,7 @@ struct kv_store_threads_config {
 int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err);
 
+size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
 /* Starts them. The stamps of the view are written to the file now and then, if it is the owner's.
  */
 int kv_store_threads_create(const struct kv_store_threads_config *config,

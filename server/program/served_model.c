@@ -369,6 +369,7 @@ int served_model_show(struct served_model *served, struct error *err) {
                           .max_adapters = served->info.lora.num_slots},
         .rank_process = served->info.rank_process > 0 ? served->executor : NULL,
         .kv_events = served->kv_events,
+        .kv_store = served->kv_store,
         .write_info = write_server_info,
         .info_context = &served->server_info,
     };

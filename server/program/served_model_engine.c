@@ -280,6 +280,11 @@ int served_model_start_engine(struct served_model *served, struct error *err) {
     config.store = served->kv_store;
     config.core.schedule.kv.events = kv_event_publisher_sink(served->kv_events);
     served->memory.engine_bytes = engine_memory_bytes(&config, served->tokenizer);
+    if (served->kv_store != NULL) {
+        struct kv_store_counts counts;
+        kv_store_get_counts(served->kv_store, &counts);
+        served->memory.engine_bytes += counts.memory_bytes;
+    }
     served->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (served->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
