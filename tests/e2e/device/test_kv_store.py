@@ -1,0 +1,303 @@
+"""A store of KV blocks in files, and blocks that the host keeps: what they give back is what was computed, whatever
+happens to the files and the processes. Nobody can see it from the answers."""
+
+import os
+import random
+import stat
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire_server import NAME, QuireServer
+from test_load import gather, seeded
+from test_rank_process import await_other, rank_process
+from test_swap import beams, choices
+
+TEXT = " ".join(f"Item {i} of the list is number {i * 7919 % 1000}." for i in range(120))  # some 1,690 tokens
+SMALL = ("--max-model-len", 2560, "--kv-cache-memory-bytes", "64M")  # holds one text
+
+
+def ask(server, text=TEXT, headers=None, **fields):
+    body = {"model": NAME, "prompt": text, "max_tokens": 16, "temperature": 0, **fields}
+    answer = server.post("/v1/completions", body, headers=headers or {}).json()
+    return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def store_of(folder, size="512M"):
+    return "--kv-store", folder, "--kv-store-bytes", size
+
+
+def files_of(folder):
+    return folder / NAME
+
+
+def tiers(server, name):
+    """Tier -> value."""
+    families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+    return {sample.labels["tier"]: sample.value for family in families for sample in family.samples
+            if sample.name.split(":", 1)[-1] == name}
+
+
+def await_stored(server, count=105, timeout=60):
+    """Until the store has so many blocks."""
+    deadline = time.monotonic() + timeout
+    while tiers(server, "kv_tier_blocks")["store"] < count:
+        assert time.monotonic() < deadline, tiers(server, "kv_tier_blocks")
+        time.sleep(0.02)
+
+
+def why_refused(start_server, *options):
+    with pytest.raises(RuntimeError) as raised:
+        start_server(*options)
+    assert "exit status 78" in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def expected(shared_server):
+    return ask(shared_server)[0]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory, expected):
+    """A folder whose store has the text, left by a process that was killed."""
+    folder = tmp_path_factory.mktemp("stored")
+    server = QuireServer(folder / "server.log", *store_of(folder / "kv"))
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    server.kill()
+    return folder / "kv"
+
+
+@pytest.fixture
+def folder(stored, tmp_path):
+    """A copy of it."""
+    subprocess.run(["cp", "-a", "--sparse=always", stored, tmp_path / "kv"], check=True)
+    return tmp_path / "kv"
+
+
+@pytest.mark.parametrize("options", [(), ("--rank-process", "on"), ("--no-async-scheduling",), SMALL])
+def test_found_again_after_a_kill(start_server, expected, folder, options):
+    server = start_server(*store_of(folder), *options)
+    text, cached = ask(server)
+    assert text == expected and cached > 1500
+    assert tiers(server, "kv_tier_hits_total")["store"] >= 100
+    assert ask(server)[0] == expected
+    assert server.terminate() == 0
+
+
+def test_files_are_for_their_owner_alone(start_server, folder):
+    start_server(*store_of(folder))
+    files = files_of(folder)
+    assert stat.S_IMODE(files.stat().st_mode) == 0o700
+    assert {stat.S_IMODE((files / name).stat().st_mode) for name in ("secret", "records", "slots", "lock")} == {0o600}
+
+
+@pytest.mark.parametrize("tier", [("--kv-host-bytes", "256M"), ("--kv-host-bytes", "24M"), None])
+def test_what_the_pool_loses_comes_back(start_server, tmp_path, expected, tier):
+    server = start_server(*SMALL, *(tier or store_of(tmp_path / "kv")))
+    texts = [TEXT] + [f"{i}: {TEXT[:4000]}" for i in range(4)]
+    first = [ask(server, text)[0] for text in texts]
+    assert first[0] == expected
+    again = [ask(server, text) for text in texts]
+    assert [text for text, _ in again] == first
+    metrics = server.wait_idle()
+    assert tiers(server, "kv_tier_hits_total")["host"] > 0 and metrics["kv_blocks_used"] == 0
+    if tier != ("--kv-host-bytes", "24M"):
+        assert all(cached > 900 for _, cached in again)
+
+
+@pytest.mark.parametrize("tier, options", [
+    (("--kv-host-bytes", "8M"), ()), (("--kv-host-bytes", "128M"), ()), (None, ()),
+    pytest.param(None, ("--kv-cache-dtype", "int8"), marks=pytest.mark.variant),
+    pytest.param(None, ("--tensor-parallel-size", 2, "--threads", 2), marks=pytest.mark.variant),
+    pytest.param(None, ("--rank-process", "on"), marks=pytest.mark.variant)])
+def test_a_mixed_load_in_a_tight_pool(start_server, tmp_path, tier, options):
+    """Answers are those without tiers: alone, with choices and beams, swapped out, and found again."""
+    def load(client):
+        return [seeded(client, i) for i in range(24)] + [choices(client, i) for i in range(4)] + [
+            beams(client, i) for i in range(2)]
+    tight = ("--max-model-len", 256, "--kv-cache-memory-bytes", "12M", "--swap-space", "0.02", *options)
+    plain = start_server(*tight)
+    reference = gather(plain, load)
+    plain.kill()
+    server = start_server(*tight, *(tier or store_of(tmp_path / "kv")))
+    for _ in range(3):
+        assert gather(server, load) == reference
+    metrics = server.wait_idle()
+    assert tiers(server, "kv_tier_hits_total")["host"] > 0 and metrics["kv_blocks_used"] == 0
+
+
+def test_killed_at_any_moment(start_server, tmp_path, expected, request):
+    """The store of whoever was killed has right blocks or none."""
+    count = 30 if request.config.getoption("-m") != "not variant" else 4
+    for i in range(count):
+        server = start_server(*store_of(tmp_path / "kv", "64M"), *SMALL)
+        with ThreadPoolExecutor(2) as pool:
+            answers = [pool.submit(ask, server, text) for text in (TEXT, f"{i}: {TEXT[:3000]}")]
+            server.wait_for(lambda m: m["engine_steps_total"] >= 2 + random.random() * 8)
+            server.kill()
+            for answer in answers:
+                answer.exception()
+    server = start_server(*store_of(tmp_path / "kv", "64M"))
+    assert ask(server)[0] == expected
+
+
+def flip(data, number):
+    position = number.randrange(len(data))
+    data[position] ^= 1 << number.randrange(8)
+
+
+@pytest.mark.parametrize("file", ["slots", "records"])
+def test_flipped_bits(start_server, expected, folder, file):
+    path, number = files_of(folder) / file, random.Random(7)
+    used = 45 << 20 if file == "slots" else 30000
+    with open(path, "r+b") as opened:
+        data = bytearray(opened.read(used))
+        for _ in range(500):
+            flip(data, number)
+        opened.seek(0)
+        opened.write(data)
+    server = start_server(*store_of(folder))
+    assert ask(server)[0] == expected
+    assert ask(server)[0] == expected
+    assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("file, size", [("slots", 0), ("slots", 5_000_001), ("records", 4000), ("records", 9001), ("secret", 100)])
+def test_truncated_files(start_server, expected, folder, file, size):
+    os.truncate(files_of(folder) / file, size)
+    server = start_server(*store_of(folder))
+    assert ask(server)[0] == expected
+    assert ask(server)[1] > 1500
+
+
+def test_two_servers_on_one_store(start_server, expected, folder):
+    owner = start_server(*store_of(folder))
+    other = start_server(*store_of(folder))
+    reader = start_server(*store_of(folder), "--kv-store-mode", "read-only")
+    for server in (owner, other, reader):
+        text, cached = ask(server)
+        assert text == expected and cached > 1500
+    text = f"New. {TEXT}"
+    assert ask(owner, text)[1] == 0
+    await_stored(owner, 210)
+    assert ask(other, text)[0] == ask(reader, text)[0]
+    assert tiers(reader, "kv_tier_stored_total")["store"] == 0
+    owner.kill()
+    assert ask(other, text)[0] == ask(reader, text)[0]
+
+
+def test_another_model_is_not_found(start_server, expected, folder):
+    """Nor another type of the cache, under the same name; the store begins anew for it."""
+    server = start_server(*store_of(folder), "--kv-cache-dtype", "int8")
+    assert ask(server)[1] == 0
+    assert "begins anew" in server.read_log()
+    server.kill()
+    server = start_server(*store_of(folder))
+    assert ask(server) == (expected, 0)
+
+
+def test_an_owner_of_something_else_is_left_alone(start_server, expected, folder):
+    owner = start_server(*store_of(folder))
+    other = start_server(*store_of(folder), "--kv-cache-dtype", "int8")
+    assert "it is not used" in other.read_log()
+    assert ask(other)[1] == 0 and ask(owner)[0] == expected
+
+
+def test_forgotten_at_each_start(start_server, expected, folder):
+    server = start_server(*store_of(folder), "--kv-store-mode", "forget")
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    server.kill()
+    server = start_server(*store_of(folder), "--kv-store-mode", "forget")
+    assert ask(server) == (expected, 0)
+
+
+def test_encrypted(start_server, expected, tmp_path):
+    key, wrong = tmp_path / "key", tmp_path / "wrong"
+    key.write_bytes(bytes(range(32)))
+    wrong.write_text("ab" * 32 + "\n")
+    key.chmod(0o600)
+    wrong.chmod(0o600)
+    options = *store_of(tmp_path / "kv"), "--kv-store-key-file"
+    server = start_server(*options, key)
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    server.kill()
+    server = start_server(*options, key)
+    text, cached = ask(server)
+    assert text == expected and cached > 1500
+    server.kill()
+    for given, why in ((wrong, "does not fit"), (None, "needs its key file")):
+        assert why in why_refused(start_server, *(options if given else options[:-1]), *([given] if given else []))
+
+
+def test_a_key_finds_only_its_own(start_server, expected, tmp_path):
+    keys = tmp_path / "keys"
+    options = *store_of(tmp_path / "kv"), "--api-key-file", keys
+    keys.write_text("alpha\nbeta\n")
+    keys.chmod(0o600)
+    alpha, beta = ({"Authorization": f"Bearer {name}"} for name in ("alpha", "beta"))
+    server = start_server(*options)
+    assert ask(server, headers=alpha) == (expected, 0)
+    assert ask(server, headers=beta) == (expected, 0)
+    await_stored(server, 210)
+    server.kill()
+    keys.write_text("gamma\nbeta\nalpha\n")  # other numbers
+    server = start_server(*options)
+    gamma = {"Authorization": "Bearer gamma"}
+    assert ask(server, headers=gamma) == (expected, 0)
+    text, cached = ask(server, headers=alpha)
+    assert text == expected and cached > 1500
+    assert ask(server, headers=alpha, cache_salt="x") == (expected, 0)
+
+
+def test_a_copy_with_another_secret_has_nothing(start_server, expected, folder):
+    (files_of(folder) / "secret").write_bytes(os.urandom(192))
+    server = start_server(*store_of(folder))
+    assert ask(server) == (expected, 0)
+
+
+def test_reset(start_server, expected, folder):
+    server = start_server(*store_of(folder), "--enable-admin")
+    assert ask(server)[1] > 1500
+    assert httpx.post(server.url + "/reset_prefix_cache").status_code == 200
+    assert ask(server)[1] > 1500
+    assert httpx.post(server.url + "/reset_prefix_cache?reset_external=true").status_code == 200
+    assert ask(server) == (expected, 0)
+
+
+def test_sleep_keeps_the_store(start_server, expected, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--enable-admin")
+    assert ask(server) == (expected, 0)
+    for level in (1, 2):
+        assert httpx.post(f"{server.url}/sleep?level={level}", timeout=60).status_code == 200
+        assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+        text, cached = ask(server)
+        assert text == expected and cached > 1500
+
+
+def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--rank-process", "on")
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    pid = rank_process(server)
+    os.kill(pid, 9)
+    await_other(server, pid)
+    text, cached = ask(server)
+    assert text == expected and cached > 1500
+
+
+@pytest.mark.parametrize("options, what", [
+    (("--kv-store-key-file", "/dev/null"), "kv-store-key-file: is for kv-store"),
+    (("--kv-host-bytes", "64M", "--no-enable-prefix-caching"), "kv-host-bytes: needs enable-prefix-caching"),
+    (("--kv-store", "/proc/none", "--record", "/tmp/none"), "kv-store: cannot be combined with record"),
+    (("--kv-store", "/proc/none"), "kv-store: cannot make"),
+    (("--kv-host-bytes", "1K"), "--kv-host-bytes")])
+def test_refused(start_server, options, what):
+    assert what in why_refused(start_server, *options)
