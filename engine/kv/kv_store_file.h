@@ -20,9 +20,8 @@
 #define QUIRE_ENGINE_KV_KV_STORE_FILE_H
 
 #include "engine/kv/kv_store_folder.h"
-#include "engine/kv/prefix_cache.h"
 
-#include <stdatomic.h>
+#include <sys/types.h>
 
 #define KV_STORE_IDENTITY_BYTES 32
 
@@ -70,38 +69,31 @@ int kv_store_file_refresh(struct kv_store_file *file, struct kv_store_room *room
 /* Returns a number that its owner changes when a record changes. 0: it cannot be read. */
 uint64_t kv_store_file_num_changes(const struct kv_store_file *file);
 
-struct kv_store_visitor {
-    void (*found)(void *context, int32_t slot, const struct block_content *content, uint64_t stamp);
-    void *context;
+/* --- For kv_store_slots.c --- */
+
+/* What a block's seal is about, next to its bytes. Has no padding. */
+struct kv_store_record_body {
+    uint64_t generation;
+    struct block_key key, previous;
+    int32_t slot, group, num_drafted, unused;
+    int32_t tokens[];
 };
 
-/* Reads all records in order; the visitor is told of those that name a block. Sets *num_damaged to
- * the number of others that are not cleared. */
-int kv_store_file_load(const struct kv_store_file *file, struct kv_store_room *room,
-                       const struct kv_store_visitor *visitor, int32_t *num_damaged,
-                       struct error *err);
-
-/* Writes room->block, which is undefined after that, and its record. Owner only. On failure, which
- * leaves errno, the slot has no block. */
-int kv_store_file_write(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
-                        const struct block_content *content, int32_t num_drafted);
-
-enum kv_store_found {
-    KV_STORE_FOUND,
-    KV_STORE_GONE,    /* the slot has another block, or none */
-    KV_STORE_DAMAGED, /* the block is not what was written, or the disk fails */
+struct kv_store_record {
+    struct kv_store_seal seal; /* of the rest */
+    struct kv_store_seal block_seal;
+    struct kv_store_record_body body;
 };
 
-/* Reads the slot's block into room->block and verifies that it is this content's. */
-enum kv_store_found kv_store_file_read(const struct kv_store_file *file, struct kv_store_room *room,
-                                       int32_t slot, uint64_t generation,
-                                       const struct block_content *content, int32_t *num_drafted);
-
-/* Clears all records under a new generation, and gives the blocks' bytes back to the file system.
- * Owner only. */
-int kv_store_file_renew(struct kv_store_file *file, struct kv_store_room *room,
-                        uint64_t generation);
-/* Writes the last uses. Owner only. */
-int kv_store_file_write_stamps(const struct kv_store_file *file, const _Atomic uint64_t *stamps);
+/* Where it lies in its file. */
+off_t kv_store_file_record_at(const struct kv_store_file *file, int32_t slot);
+off_t kv_store_file_slot_at(const struct kv_store_file *file, int32_t slot);
+/* Return -1 with errno, EIO for a file that ends before. */
+int kv_store_file_read_at(int fd, void *data, size_t bytes, off_t at);
+int kv_store_file_write_at(int fd, const void *data, size_t bytes, off_t at);
+/* Tells others that records have changed; if that fails they see it with the next change. */
+void kv_store_file_count_change(const struct kv_store_file *file);
+/* Writes the header, with the file's generation. Returns -1 with errno. */
+int kv_store_file_write_header(const struct kv_store_file *file, struct kv_store_room *room);
 
 #endif

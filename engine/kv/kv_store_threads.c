@@ -114,7 +114,7 @@ static void note_failure(struct kv_store_threads *threads) {
 static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
     if (generation == 0 || generation == threads->config.file->generation)
         return;
-    if (kv_store_file_renew(threads->config.file, &threads->write_room, generation) != 0)
+    if (kv_store_slots_renew(threads->config.file, &threads->write_room, generation) != 0)
         log_warning("kv-store: %s cannot be cleared: %s", threads->config.folder->path,
                     strerror(errno));
 }
@@ -124,8 +124,8 @@ static void write_one(struct kv_store_threads *threads, struct kv_store_job *job
     renew_files(threads, job->generation);
     if (!kv_store_threads_is_paused(threads)) {
         gather(threads->write_room.block, job);
-        job->is_ok = kv_store_file_write(threads->config.file, &threads->write_room, job->slot,
-                                         &job->content, job->num_drafted) == 0;
+        job->is_ok = kv_store_slots_write(threads->config.file, &threads->write_room, job->slot,
+                                          &job->content, job->num_drafted) == 0;
         if (job->is_ok)
             threads->num_failures = 0;
         else
@@ -152,7 +152,7 @@ static void write_stamps(struct kv_store_threads *threads, const struct kv_store
     if (owned == NULL || kv_store_index_last_stamp(owned) == threads->written_stamp)
         return;
     threads->written_stamp = kv_store_index_last_stamp(owned);
-    if (kv_store_file_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
+    if (kv_store_slots_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
         log_debug("kv-store: %s: last uses: %s", threads->config.folder->path, strerror(errno));
 }
 
@@ -208,8 +208,8 @@ static void scatter(const unsigned char *block, const struct kv_store_job *job) 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
     int64_t begin_ns = clock_now_ns();
     enum kv_store_found found =
-        kv_store_file_read(threads->config.file, &threads->read_room, job->slot, job->generation,
-                           &job->content, &job->num_drafted);
+        kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
+                            &job->content, &job->num_drafted);
     job->is_ok = found == KV_STORE_FOUND;
     /* Nobody else writes to the owner's records. */
     job->is_damaged = found == KV_STORE_DAMAGED || (found == KV_STORE_GONE && is_owner);
@@ -240,7 +240,7 @@ int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *f
     if (index == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
                          file->num_slots);
-    if (kv_store_file_load(file, room, &visitor, &damaged, err) != 0) {
+    if (kv_store_slots_load(file, room, &visitor, &damaged, err) != 0) {
         kv_store_index_destroy(index);
         return -1;
     }

@@ -6,8 +6,8 @@
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
 #include "engine/kv/kv_store.h"
-#include "engine/kv/kv_store_file.h"
 #include "engine/kv/kv_store_index.h"
+#include "engine/kv/kv_store_slots.h"
 
 struct kv_store_threads;
 
