@@ -307,15 +307,15 @@ static int try_direct(struct kv_store_file *file, struct kv_store_room *room, st
 static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
     const char *reason = folder->is_new ? "has a new secret" : read_header(file, room);
-    if (reason == NULL && folder->is_owner)
-        (void)!fallocate(file->slots_fd, 0, 0,
-                         kv_store_file_slot_at(file, file->num_slots)); /* if it was cut */
+    struct stat info;
+    off_t bytes = reason == NULL ? kv_store_file_slot_at(file, file->num_slots) : 0;
+    if (folder->is_owner && fstat(file->slots_fd, &info) == 0 && info.st_size < bytes)
+        (void)!fallocate(file->slots_fd, 0, 0, bytes); /* it was cut */
     if (reason == NULL)
         return 0;
     if (!folder->is_owner)
         return error_set(err, ERROR_IO, "kv-store: %s %s; its owner is another process",
                          folder->path, reason);
-    struct stat info;
     if (fstat(file->records_fd, &info) == 0 && info.st_size > 0)
         log_warning("kv-store: %s %s; it begins anew", folder->path, reason);
     return make_files(file, room, err);

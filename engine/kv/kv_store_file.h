@@ -5,7 +5,7 @@
  * which names and seals the block in it, and after the records the last use of each slot. A record
  * and its block are sealed (kv_store_cipher.h) together with the slot's number and the store's
  * generation, a random number that is new each time the store begins anew: what is damaged, cut
- * off, elsewhere or left over is no block.
+ * off, elsewhere or left over is not found.
  *
  * `slots` has the blocks, each at a multiple of 4096 bytes. It is read and written without the page
  * cache (O_DIRECT) where the file system can: what the store holds does not displace the weights,

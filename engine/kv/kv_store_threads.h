@@ -1,7 +1,7 @@
 /* The threads of the store of KV blocks: one writes, with low priority, one reads and, unless this
  * process is the owner, watches what the owner changes. They own the files.
  *
- * Engine thread only. The lock that it shares with the threads is held for some instructions. */
+ * Engine thread only. It shares no lock with the threads. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
@@ -45,7 +45,7 @@ struct kv_store_work {
 
 struct kv_store_threads_config {
     struct kv_store_folder *folder; /* outlives the threads */
-    struct kv_store_file *file;     /* likewise */
+    struct kv_store_file *file;     /* too */
     void (*wake)(void *context);
     void *context;
 };
