@@ -116,6 +116,11 @@ struct options {
     int64_t kv_cache_memory_bytes;  /* 0: chosen from the available memory; a GPU's is filled */
     char *kv_cache_dtype;           /* a name of kernels/kv_type.h */
     double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
+    int64_t kv_host_bytes;          /* of host memory for what the prefix cache loses; 0: none */
+    char *kv_store;                 /* folder with KV blocks that outlive the server, or NULL */
+    int64_t kv_store_bytes;         /* of each model's files there */
+    char *kv_store_key_file;        /* they are encrypted; NULL: they are not */
+    char *kv_store_mode;            /* keep, forget, read-only */
     bool enable_prefix_caching;     /* equal prefixes of prompts are computed once */
     bool async_scheduling;          /* the next step is planned while one runs */
     char *speculative_config;       /* JSON object, or NULL: nothing is drafted */

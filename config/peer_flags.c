@@ -178,7 +178,7 @@ static const struct peer_flag table[] = {
     {"--offload-backend --cpu-offload-params --offload-group-size --offload-num-in-group "
      "--offload-prefetch-step --offload-params",
      V, MANY, NONE, NULL, NULL, whole_model},
-    {"--kv-offloading-size --kv-offloading-backend", V, VALUE, NONE, "swap-space", NULL, NULL},
+    {"--kv-offloading-size --kv-offloading-backend", V, VALUE, NONE, "kv-host-bytes", NULL, NULL},
     {"--kv-sharing-fast-prefill", V, MAYBE, NONE, NULL, NULL, NULL},
     {"--max-num-seqs", V, VALUE, SAME, "max-num-seqs", NULL, NULL},
     {"--max-num-batched-tokens", V, VALUE, SAME, "max-num-batched-tokens", NULL, NULL},

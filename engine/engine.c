@@ -91,7 +91,8 @@ static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
 /* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false when the
  * thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct engine_inbox *out) {
-    bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
+    bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0 ||
+                         engine->core.scheduler.blocks.tiers.num_reads > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
     if (engine->core.executor->can_lose_ranks)
@@ -110,7 +111,8 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct engine_in
     engine->awaits_others = false;
     engine->wake_requested = false;
     out->flushes = engine->flush_requested;
-    engine->flush_requested = false;
+    out->flushes_store = engine->store_flush_requested;
+    engine->flush_requested = engine->store_flush_requested = false;
     engine_take_adapters(engine, out);
     out->requests = request_list_take(&engine->inbox);
     engine->busy = engine->busy || out->requests.first != NULL;
@@ -133,6 +135,8 @@ static void take_in(struct engine *engine, struct engine_inbox *inbox) {
     struct request *request;
     if (inbox->flushes)
         engine_forget_prefixes(engine);
+    if (inbox->flushes_store && engine->config.store != NULL)
+        kv_store_forget_all(engine->config.store);
     engine_pass_loads(engine, inbox);
     while ((request = request_list_pop(&inbox->requests)) != NULL) {
         recorder_add(engine->config.recorder, request);
@@ -203,7 +207,7 @@ static struct engine_core_config core_config_of(const struct engine_config *conf
     return core;
 }
 
-static void wake_for_masks(void *context) {
+static void wake_from_worker(void *context) {
     request_wake(context);
 }
 
@@ -212,12 +216,21 @@ static int start_mask_workers(struct engine *engine, struct error *err) {
     const struct mask_workers_config config = {
         .num_threads = max_int32(min_int32(cores_available() / 2, MAX_MASK_THREADS), 1),
         .num_shares = engine->config.core.schedule.num_shares,
-        .wake = wake_for_masks,
+        .wake = wake_from_worker,
         .context = engine,
     };
     if (engine->config.core.vocabulary == NULL)
         return 0;
     return mask_workers_create(&config, &engine->mask_workers, err);
+}
+
+/* Its keys are those of the store, so that they are found again after a restart. */
+static void add_store(struct engine *engine, struct executor *executor,
+                      struct block_manager_config *kv) {
+    store_tier_init(&engine->store_tier, engine->config.store, executor);
+    kv_store_set_wake(engine->config.store, wake_from_worker, engine);
+    kv->store = &engine->store_tier.tier;
+    kv->secret = *kv_store_secret(engine->config.store);
 }
 
 static int init_core(struct engine *engine, struct executor *executor,
@@ -238,7 +251,9 @@ static int init_core(struct engine *engine, struct executor *executor,
     if (queue_limits_init(&engine->queue) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the queue of %d shares",
                          engine->queue.num_shares);
-    if (block_key_secret_create(&core.schedule.kv.secret) != 0)
+    if (engine->config.store != NULL)
+        add_store(engine, executor, &core.schedule.kv);
+    else if (block_key_secret_create(&core.schedule.kv.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers for the prefix cache: %s",
                          strerror(errno));
     return engine_core_init(&engine->core, &core, executor, tokenizer, err);
@@ -371,9 +386,10 @@ void engine_cancel(struct engine *engine, struct request *request) {
     request_wake(engine);
 }
 
-void engine_flush_cache(struct engine *engine) {
+void engine_flush_cache(struct engine *engine, bool with_store) {
     pthread_mutex_lock(&engine->lock);
     engine->flush_requested = true;
+    engine->store_flush_requested |= with_store;
     engine->wake_requested = true;
     pthread_cond_signal(&engine->wake_up);
     pthread_mutex_unlock(&engine->lock);

@@ -26,8 +26,10 @@ struct engine_config {
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
     int64_t max_choices;         /* unfinished choices of all requests; 0: any number */
-    int64_t sleep_idle_ms; /* without a request before it sleeps by itself; 0: never. Only if the
-                              executor can (engine_can_sleep) */
+    int64_t sleep_idle_ms;  /* without a request before it sleeps by itself; 0: never. Only if the
+                               executor can (engine_can_sleep) */
+    struct kv_store *store; /* of the executor's blocks, below the prefix cache. Outlives the engine
+                               and calls it; NULL: none */
     struct recorder *recorder;   /* outlives the engine, whose thread alone calls it; NULL: none */
     void (*wake)(void *context); /* called by the engine thread, at most once per step, when the
                                     ready list became non-empty; must not block */
@@ -73,9 +75,10 @@ void engine_cancel(struct engine *engine, struct request *request);
  * requests end at once. */
 void engine_stop_restarting(struct engine *engine);
 
-/* Any thread. Requests submitted afterwards find no prefix in the cache that was complete before.
- * Running requests keep what they share and are not disturbed. */
-void engine_flush_cache(struct engine *engine);
+/* Any thread. Requests submitted afterwards find no prefix in the cache that was complete before,
+ * but for what a store has, unless that forgets it, too. Running requests keep what they share and
+ * are not disturbed. */
+void engine_flush_cache(struct engine *engine, bool with_store);
 
 /* Any thread. Loads an adapter, which is ADAPTER_NEW and fits executor_config.lora, into a free
  * slot: each step writes a piece of it, so that none takes longer than a piece does, and steps

@@ -7,6 +7,7 @@
 #include "engine/core/engine_core.h"
 #include "engine/engine.h"
 #include "engine/core/mask_workers.h"
+#include "engine/executor/store_tier.h"
 #include "engine/request/request_list.h"
 #include "engine/sleep_machine.h"
 
@@ -17,6 +18,7 @@ struct engine {
     struct engine_config config;
     struct queue_limits queue;           /* taken from under the lock */
     struct mask_workers *mask_workers;   /* the core's; NULL without a vocabulary */
+    struct store_tier store_tier;        /* the core's, if there is a store */
     struct engine_core core;             /* the thread's */
     struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
@@ -32,6 +34,7 @@ struct engine {
     uint64_t next_id;
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
+    bool store_flush_requested; /* too */
     /* With a slot each, references. The states LOADING and UNLOADING are set under the lock, and
      * seen by the thread when it next takes the inbox. */
     struct adapter *adapters[LORA_MAX_SLOTS];
@@ -49,6 +52,7 @@ struct engine {
 struct engine_inbox {
     struct request_list requests;
     bool flushes;
+    bool flushes_store;
     struct adapter *loads[LORA_MAX_SLOTS]; /* by slot; NULL: none */
     bool unloads[LORA_MAX_SLOTS];
 };

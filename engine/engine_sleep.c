@@ -93,7 +93,8 @@ bool engine_take_sleep_event(struct engine *engine, enum sleep_event event) {
 
 static bool may_sleep(const struct engine *engine) {
     const struct engine_core *core = &engine->core;
-    return engine_core_is_idle(core) && !core->is_lost && !core->failed;
+    return engine_core_is_idle(core) && !core->is_lost && !core->failed &&
+           !block_manager_has_jobs(&core->scheduler.blocks);
 }
 
 static bool is_idle_for_long(struct engine *engine) {

@@ -405,6 +405,10 @@ struct backend_ops {
     /* Host memory that the device copies to and from at full speed (pinned where that exists). */
     int (*host_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
     void (*host_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
+    /* Make other memory of the process, whole pages, as good as that of host_alloc, until it is
+     * unpinned. */
+    int (*host_pin)(struct backend *b, void *memory, size_t bytes, struct error *err);
+    void (*host_unpin)(struct backend *b, void *memory);
     void (*memory_info)(struct backend *b, size_t *out_free, size_t *out_total);
     /* Waits until everything enqueued is done; no step may be left to be waited for. Returns 0, or
      * -1 with ERROR_DEVICE when this or anything before failed: the backend can then only be
@@ -604,6 +608,15 @@ size_t backend_device_memory(const char *name);
 
 /* Returns `wanted` if the backend's KV cache supports it, otherwise the first supported type. */
 enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted);
+
+/* host_pin and host_unpin of a backend that copies to and from any memory. */
+static inline int backend_pins_nothing(struct backend *b, void *memory, size_t bytes,
+                                       struct error *err) {
+    return 0;
+}
+
+static inline void backend_unpins_nothing(struct backend *b, void *memory) {
+}
 
 /* Returns the bytes of host memory that can still be allocated without swapping, within the control
  * group's limit; SIZE_MAX when unknown. */

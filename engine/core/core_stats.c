@@ -124,12 +124,14 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     histogram_add(&stats->request_n, request->params.num_choices);
 }
 
-/* Counts in the last blocks, since all others are full, or will be by the steps in flight; one that
- * is shared counts in parts. */
+/* Counts in the last blocks, since all others are full, or will be by the steps in flight or from
+ * the store; one that is shared counts in parts. */
 static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct block_table *table = &sequence->table;
     int32_t room = table->num_blocks * scheduler->config.kv.limits->block_size -
                    sequence_num_computed_ahead(sequence);
+    if (table->num_awaited > 0)
+        return 0;
     double count = 0;
     for (int32_t group = 0; room > 0 && group < table->num_groups; group++) {
         int32_t last = *block_table_at(table, group, table->num_blocks - 1);
@@ -143,7 +145,8 @@ static double num_empty_slots(const struct scheduler *scheduler, const struct se
 static double num_unseen_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct serving_limits *limits = scheduler->config.kv.limits;
     const struct block_table *table = &sequence->table;
-    int32_t num_unseen = sequence->num_computed - limits->window + 1;
+    int32_t num_there = max_int32(sequence->num_computed, table->num_awaited * limits->block_size);
+    int32_t num_unseen = num_there - limits->window + 1;
     num_unseen =
         min_int32(num_unseen - table->num_dropped * limits->block_size, limits->block_size);
     double count = 0;
@@ -190,6 +193,11 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     stats->num_known_blocks = blocks->cache.num_known;
     stats->num_host_blocks = blocks->host.num_blocks;
     stats->num_used_host_blocks = blocks->host.num_used;
+    stats->num_kept_blocks = blocks->tiers.kept.num_known;
+    stats->kept_blocks = blocks->tiers.num_kept;
+    stats->promoted_blocks = blocks->tiers.num_promoted;
+    stats->evicted_kept_blocks = blocks->tiers.num_evicted;
+    stats->stored_reads = blocks->tiers.num_read;
     stats->num_held_tokens = num_held_tokens(scheduler);
     stats->prefix_queries = scheduler->num_queried_tokens;
     stats->prefix_hits = scheduler->num_hit_tokens;

@@ -158,18 +158,28 @@ static void refuse(struct engine_core *core, struct request *request) {
     core->config.notify(core->config.context, request);
 }
 
+/* Tenants have other numbers after a restart, so blocks that outlive it belong to the API key. */
+static struct block_key root_of(const struct engine_core *core, const struct request *request) {
+    const struct block_manager_config *kv = &core->config.schedule.kv;
+    bool is_kept = kv->store != NULL;
+    struct block_key root = block_key_root(&kv->secret, is_kept ? 0 : request->tenant,
+                                           request->cache_salt, request->cache_salt_bytes);
+    return is_kept && request->has_owner
+               ? block_key_root_of(&kv->secret, &root, request->owner, sizeof(request->owner))
+               : root;
+}
+
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
     const struct engine_core_config *config = &core->config;
     const struct block_key_secret *secret = &config->schedule.kv.secret;
     const struct adapter *adapter = request->adapter;
     struct group_shape shape = {
         .limits = config->schedule.kv.limits,
-        .root =
-            block_key_root(secret, request->tenant, request->cache_salt, request->cache_salt_bytes),
+        .root = root_of(core, request),
     };
     if (adapter != NULL) {
-        shape.root = block_key_root_of_adapter(
-            secret, &shape.root, lora_adapter_digest(adapter->lora), CONTENT_HASH_BYTES);
+        shape.root = block_key_root_of(secret, &shape.root, lora_adapter_digest(adapter->lora),
+                                       CONTENT_HASH_BYTES);
         shape.adapter =
             (struct block_adapter){adapter_slots_id(&core->adapters, adapter), adapter->name};
     }

@@ -248,6 +248,8 @@ bool engine_core_step(struct engine_core *core) {
         engine_core_restart(core);
     else if (core->num_in_flight == 0 && !core->failed)
         check_executor(core);
+    if (!core->is_lost && !core->failed)
+        block_manager_poll(&core->scheduler.blocks);
     step_timer_start(&core->timer);
     sweep_groups(core, core->config.clock(core->config.context));
     step_timer_end(&core->timer, STEP_PART_LOOP, &core->timer.next);

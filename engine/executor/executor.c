@@ -324,6 +324,14 @@ static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     return num_ranks;
 }
 
+/* The ranks use them only in steps. */
+static void list_host_pools(struct executor *base, struct host_pools *out) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    out->count = 0;
+    for (int32_t r = 0; r < executor->num_ranks && executor->remote == NULL; r++)
+        rank_add_host_pools(&executor->ranks[r], out);
+}
+
 static void init_sync(struct rank_executor *executor) {
     pthread_condattr_t attributes;
     CHECK(pthread_condattr_init(&attributes) == 0);
@@ -346,6 +354,7 @@ int executor_create(const struct model *model, const struct executor_config *con
         .sleep = fall_asleep,
         .wake = wake,
         .rank_stats = rank_stats,
+        .host_pools = list_host_pools,
     };
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     struct error unseen;
@@ -383,6 +392,7 @@ void executor_info_fix(const struct executor_info *info, struct executor_config 
     config->device = info->device;
     config->kv_memory_bytes = info->memory.kv_bytes;
     config->swap_bytes = info->memory.swap_bytes;
+    config->kept_bytes = 0;
     config->limits = info->limits;
     config->lora = info->lora;
 }

@@ -16,6 +16,7 @@
 #include "config/base/check.h"
 #include "config/base/error.h"
 #include "config/serving_limits.h"
+#include "engine/executor/host_memory.h"
 #include "engine/stats/engine_stats.h"
 #include "kernels/tuning.h"
 #include "models/batch.h"
@@ -31,6 +32,13 @@ struct executor;
 struct step_turns;
 
 #define EXECUTOR_MAX_STEPS 2 /* submitted and not waited for */
+
+/* Block b of pool i is at data[i] + b * block_bytes[i]. */
+struct host_pools {
+    int32_t count; /* of all ranks; each has one for the model, the draft model, and its states */
+    char *data[HOST_POOLS_PER_RANK * BACKEND_MAX_RANKS];
+    size_t block_bytes[HOST_POOLS_PER_RANK * BACKEND_MAX_RANKS];
+};
 
 struct executor_ops {
     /* Hands over one step. The batch and the memory of the result belong to the executor until the
@@ -76,6 +84,10 @@ struct executor_ops {
      * up to a second old while steps run, and start from zero when the ranks are started again. Any
      * thread. */
     int32_t (*rank_stats)(struct executor *executor, struct rank_stats *out);
+    /* Writes where this process has the host block pools of all ranks, until the executor sleeps,
+     * is restarted or destroyed. None if it cannot read them: they are in other processes that do
+     * not share them, or there are none. */
+    void (*host_pools)(struct executor *executor, struct host_pools *out);
 };
 
 /* No entry of the table is NULL, and the table does not change while the executor lives. */
@@ -117,6 +129,11 @@ static inline int32_t executor_has_no_stats(struct executor *executor, struct ra
     return 0;
 }
 
+static inline void executor_shares_no_host_pools(struct executor *executor,
+                                                 struct host_pools *out) {
+    out->count = 0;
+}
+
 /* For entries that are never called: restart if there is no ERROR_RESTART, sleep and wake without
  * can_sleep. */
 static inline int executor_cannot_start_again(struct executor *executor, struct error *err) {
@@ -132,7 +149,8 @@ static inline void executor_cannot_sleep(struct executor *executor, bool discard
 #define EXECUTOR_RUNS_STEPS                                                                        \
     .step_memory = executor_takes_any_memory, .check = executor_keeps_ranks,                       \
     .restart = executor_cannot_start_again, .sleep = executor_cannot_sleep,                        \
-    .wake = executor_cannot_start_again, .rank_stats = executor_has_no_stats
+    .wake = executor_cannot_start_again, .rank_stats = executor_has_no_stats,                      \
+    .host_pools = executor_shares_no_host_pools
 
 #define EXECUTOR_SWAP_AUTO SIZE_MAX
 
@@ -162,6 +180,10 @@ struct executor_config {
     size_t kv_memory_bytes;   /* of the KV block pool; 0: chosen from the available memory */
     size_t swap_bytes;        /* of the host block pool, rounded down to whole blocks; 0: none;
                                  EXECUTOR_SWAP_AUTO: by device */
+    size_t kept_bytes;        /* added to these for tiers of the KV cache (block_manager.h) */
+    int host_memory_fd;       /* where they lie, if another process shares them (host_memory.h); 0:
+                                 each rank allocates its own */
+    bool shares_host_pools;   /* with a process_executor: they are such memory */
     int32_t most_model_len;   /* bound of a length that is chosen; 0: it was requested */
     /* max_num_seqs and max_num_batched_tokens may be 0: chosen by device. max_model_len may be 0
      * too: as many tokens as the KV cache has room for, up to most_model_len. max_logit_rows and
@@ -227,6 +249,8 @@ struct executor_info {
                              allocated or planned */
     int32_t num_ranks;    /* of all stages */
     int32_t num_stages;
+    /* Of the pools of each rank in this process; 0: there is no such pool. */
+    size_t pool_block_bytes[HOST_POOLS_PER_RANK * BACKEND_MAX_RANKS];
     struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
     char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* if several; for people */
     pid_t rank_process; /* in which they live, at first (process_executor.h); 0: this one */

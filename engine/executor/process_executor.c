@@ -43,6 +43,8 @@ struct process_executor {
      * What is sent to a lost process is dropped, until another one is started. */
     struct error lost;
     struct step_files files;
+    int host_memory;                /* that the ranks' host pools are in; -1: it is not shared */
+    struct host_pools pools;        /* mapped; none before the first start has ended */
     struct batch_capacity capacity; /* of a step, once there is memory */
     struct step_mapping memory;
     int32_t num_steps;
@@ -65,8 +67,15 @@ static int spawn_failed(int status, struct error *err) {
     return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* Spawns the process with its end of the socket, the files of the steps and turns, and the standard
- * streams except stdin. It closes everything else that exec(3) does not close (rank_process.c). */
+/* The process has the file under that number; none if it is -1. */
+static int give_file(posix_spawn_file_actions_t *actions, int file, int number) {
+    return file < 0 ? posix_spawn_file_actions_addclose(actions, number)
+                    : posix_spawn_file_actions_adddup2(actions, file, number);
+}
+
+/* Spawns the process with its end of the socket, the files of the steps, turns and host pools, and
+ * the standard streams except stdin. It closes everything else that exec(3) does not close
+ * (rank_process.c). */
 static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
                       pid_t *out) {
     const struct step_files *files = &executor->files;
@@ -75,9 +84,9 @@ static int spawn_with(const struct process_executor *executor, int socket_fd, ch
     int status = posix_spawn_file_actions_init(&actions);
     if (status != 0)
         return status;
-    status = turns == NULL
-                 ? posix_spawn_file_actions_addclose(&actions, RANK_TURNS_FD)
-                 : posix_spawn_file_actions_adddup2(&actions, step_turns_fd(turns), RANK_TURNS_FD);
+    status = give_file(&actions, turns != NULL ? step_turns_fd(turns) : -1, RANK_TURNS_FD);
+    if (status == 0)
+        status = give_file(&actions, executor->host_memory, RANK_HOST_FD);
     if (status == 0 &&
         (status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
         (status = posix_spawn_file_actions_adddup2(&actions, socket_fd, RANK_SOCKET_FD)) == 0 &&
@@ -352,6 +361,38 @@ static int start_again(struct process_executor *executor, struct error *err) {
     return 0;
 }
 
+/* --- Host pools --- */
+
+static void unmap_host_pools(struct process_executor *executor) {
+    struct host_pools *pools = &executor->pools;
+    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
+    for (int32_t i = 0; i < pools->count; i++)
+        host_memory_unmap(pools->data[i], num_blocks * pools->block_bytes[i]);
+    pools->count = 0;
+}
+
+/* The same for every process that is started, since it has the same sizes. */
+static int map_host_pools(struct process_executor *executor, struct error *err) {
+    struct host_pools *pools = &executor->pools;
+    size_t num_blocks = (size_t)executor->info.limits.num_host_blocks;
+    int32_t most = executor->info.num_ranks * HOST_POOLS_PER_RANK;
+    for (int32_t i = 0; i < most && executor->host_memory >= 0 && num_blocks > 0; i++) {
+        size_t block_bytes = executor->info.pool_block_bytes[i];
+        if (block_bytes == 0)
+            continue;
+        void *data = host_memory_map(executor->host_memory, i, num_blocks * block_bytes, err);
+        if (data == NULL)
+            return -1;
+        pools->data[pools->count] = data;
+        pools->block_bytes[pools->count++] = block_bytes;
+    }
+    return 0;
+}
+
+static void list_host_pools(struct executor *base, struct host_pools *out) {
+    *out = self(base)->pools;
+}
+
 /* --- The engine's thread --- */
 
 /* A start that failed may be tried again, but not one that brought different ranks. */
@@ -471,6 +512,9 @@ static void destroy(struct executor *base) {
     dismiss(executor);
     step_mapping_finish(&executor->memory);
     step_files_close(&executor->files);
+    unmap_host_pools(executor);
+    if (executor->host_memory >= 0)
+        close(executor->host_memory);
     if (executor->start.turn_slot >= 0)
         step_turns_remove(executor->config.turns, executor->start.turn_slot);
     pthread_mutex_destroy(&executor->lock);
@@ -521,6 +565,14 @@ static int add_to_turns(struct process_executor *executor, struct error *err) {
     return turns != NULL && executor->start.turn_slot < 0 ? -1 : 0;
 }
 
+static int share_host_memory(struct process_executor *executor, struct error *err) {
+    if (!executor->config.executor.shares_host_pools)
+        return 0;
+    executor->host_memory = host_memory_create(RANK_MIN_FD, err);
+    executor->start.config.host_memory_fd = RANK_HOST_FD;
+    return executor->host_memory >= 0 ? 0 : -1;
+}
+
 int process_executor_create(const struct process_executor_config *config,
                             struct executor_info *info, struct executor **out, struct error *err) {
     static const struct executor_ops ops = {
@@ -534,6 +586,7 @@ int process_executor_create(const struct process_executor_config *config,
         .sleep = fall_asleep,
         .wake = wake,
         .rank_stats = rank_stats,
+        .host_pools = list_host_pools,
     };
     struct process_executor *executor = calloc(1, sizeof(*executor));
     *out = NULL;
@@ -544,9 +597,11 @@ int process_executor_create(const struct process_executor_config *config,
     executor->config = *config;
     executor->socket = -1;
     executor->files = (struct step_files){-1, -1};
+    executor->host_memory = -1;
     if (add_to_turns(executor, err) != 0 || fill_start(executor, err) != 0 ||
         step_files_create(&executor->files, RANK_MIN_FD, err) != 0 ||
-        start(executor, &executor->info, err) != 0) {
+        share_host_memory(executor, err) != 0 || start(executor, &executor->info, err) != 0 ||
+        map_host_pools(executor, err) != 0) {
         if (err != NULL && err->code == ERROR_RESTART)
             err->code = ERROR_DEVICE;
         destroy(&executor->base);

@@ -29,7 +29,7 @@ struct pools {
     struct kv_cache *cache;
     struct buffer *host_pool;
 };
-#define MAX_POOLS 3
+#define MAX_POOLS HOST_POOLS_PER_RANK
 
 /* Returns their number. */
 static int list_pools(struct rank *rank, struct pools out[static MAX_POOLS]) {
@@ -40,11 +40,31 @@ static int list_pools(struct rank *rank, struct pools out[static MAX_POOLS]) {
     return !rank_has_draft(rank) ? 1 : rank_draft_has_states(draft) ? 3 : 2;
 }
 
-size_t rank_block_bytes(const struct rank *rank) {
+int rank_pool_block_bytes(const struct rank *rank, size_t out[static HOST_POOLS_PER_RANK]) {
     const struct rank_draft *draft = &rank->draft;
-    size_t bytes = kv_block_bytes(&rank->cache.layout);
-    bytes += rank_has_draft(rank) ? kv_block_bytes(&draft->cache.layout) : 0;
-    return bytes + (rank_draft_has_states(draft) ? kv_block_bytes(&draft->states.layout) : 0);
+    int count = 0;
+    out[count++] = kv_block_bytes(&rank->cache.layout);
+    if (rank_has_draft(rank))
+        out[count++] = kv_block_bytes(&draft->cache.layout);
+    if (rank_draft_has_states(draft))
+        out[count++] = kv_block_bytes(&draft->states.layout);
+    return count;
+}
+
+size_t rank_block_bytes(const struct rank *rank) {
+    size_t each[HOST_POOLS_PER_RANK], bytes = 0;
+    int count = rank_pool_block_bytes(rank, each);
+    for (int i = 0; i < count; i++)
+        bytes += each[i];
+    return bytes;
+}
+
+void rank_add_host_pools(struct rank *rank, struct host_pools *out) {
+    struct pools pools[MAX_POOLS];
+    int num_pools = list_pools(rank, pools);
+    rank_pool_block_bytes(rank, &out->block_bytes[out->count]);
+    for (int i = 0; i < num_pools && rank->limits.num_host_blocks > 0; i++)
+        out->data[out->count++] = pools[i].host_pool->data;
 }
 
 /* --- The size of each part --- */
@@ -282,7 +302,9 @@ static int plan_memory(struct rank *rank, struct error *err) {
 
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err) {
-    if (rank_open_backend(setup, index, num_threads, out, err) == 0 && plan_memory(out, err) == 0)
+    int status = rank_open_backend(setup, index, num_threads, out, err);
+    out->index = index;
+    if (status == 0 && plan_memory(out, err) == 0)
         return 0;
     rank_close(out);
     return -1;
@@ -320,15 +342,45 @@ static int create_cache(struct rank *rank, struct error *err) {
     return 0;
 }
 
+/* In memory that is shared, if there is any. */
+static int alloc_host_pool(struct rank *rank, int32_t pool, size_t bytes, struct buffer *out,
+                           struct error *err) {
+    struct backend *b = rank->backend;
+    int fd = rank->config.host_memory_fd;
+    if (fd == 0)
+        return b->ops->host_alloc(b, bytes, out, err);
+    void *memory = host_memory_map(fd, rank->index * HOST_POOLS_PER_RANK + pool, bytes, err);
+    if (memory == NULL)
+        return -1;
+    if (b->ops->host_pin(b, memory, bytes, err) != 0) {
+        host_memory_unmap(memory, bytes);
+        return -1;
+    }
+    *out = (struct buffer){.data = memory, .bytes = bytes};
+    return 0;
+}
+
+static void free_host_pool(struct rank *rank, struct buffer *host_pool) {
+    struct backend *b = rank->backend;
+    if (rank->config.host_memory_fd == 0) {
+        b->ops->host_free(b, host_pool);
+        return;
+    }
+    if (host_pool->data != NULL)
+        b->ops->host_unpin(b, host_pool->data);
+    host_memory_unmap(host_pool->data, host_pool->bytes);
+    *host_pool = (struct buffer){0};
+}
+
 /* Adds the time that it takes to move a block. */
-static int create_host_pool(struct rank *rank, struct kv_cache *cache, struct buffer *host_pool,
-                            struct error *err) {
+static int create_host_pool(struct rank *rank, int32_t pool, struct kv_cache *cache,
+                            struct buffer *host_pool, struct error *err) {
     struct backend *b = rank->backend;
     int32_t num_blocks = rank->limits.num_host_blocks;
     int64_t block_ns = 0;
     struct error why = {0};
-    if (b->ops->host_alloc(b, (size_t)num_blocks * kv_block_bytes(&cache->layout), host_pool,
-                           &why) != 0)
+    if (alloc_host_pool(rank, pool, (size_t)num_blocks * kv_block_bytes(&cache->layout), host_pool,
+                        &why) != 0)
         return rank_explain(&why, "host pool of KV blocks", "lower --swap-space", err);
     rank_watch_begin(rank->watch);
     int status = rank_moves_measure(b, cache, host_pool->data, num_blocks, &block_ns, err);
@@ -344,7 +396,7 @@ static int create_host_pools(struct rank *rank, struct error *err) {
     struct pools pools[MAX_POOLS];
     int num_pools = list_pools(rank, pools);
     for (int i = 0; i < num_pools; i++)
-        if (create_host_pool(rank, pools[i].cache, pools[i].host_pool, err) != 0)
+        if (create_host_pool(rank, i, pools[i].cache, pools[i].host_pool, err) != 0)
             return -1;
     return 0;
 }
@@ -361,7 +413,7 @@ static void free_pools(struct rank *rank) {
     struct pools pools[MAX_POOLS];
     int num_pools = list_pools(rank, pools);
     for (int i = 0; i < num_pools; i++)
-        rank->backend->ops->host_free(rank->backend, pools[i].host_pool);
+        free_host_pool(rank, pools[i].host_pool);
     free_blocks(rank);
 }
 
@@ -375,9 +427,10 @@ void rank_release(struct rank *rank) {
 
 void rank_close(struct rank *rank) {
     llama_destroy(rank->llama);
+    if (rank->backend != NULL)
+        free_pools(rank);
     rank_draft_close(&rank->draft);
     if (rank->backend != NULL) {
-        free_pools(rank);
         lora_slots_destroy(rank->lora);
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);

@@ -69,6 +69,7 @@ struct rank_setup {
 
 struct rank {
     const struct model *model;
+    int32_t index;                     /* among those in this process */
     struct executor_config config;     /* once the backend is open, every format is chosen */
     struct backend_group *group;       /* NULL: the stage has one rank */
     struct backend_pipeline *pipeline; /* NULL: there is one stage */
@@ -121,6 +122,10 @@ static inline bool rank_has_draft(const struct rank *rank) {
 
 /* Returns the bytes of a block of both pools, with the draft model's part. */
 size_t rank_block_bytes(const struct rank *rank);
+/* Writes those of each of its pools, whose number it returns. */
+int rank_pool_block_bytes(const struct rank *rank, size_t out[static HOST_POOLS_PER_RANK]);
+/* Adds its host pools, once they are allocated. */
+void rank_add_host_pools(struct rank *rank, struct host_pools *out);
 
 /* The parts of a step, in this order. rank_begin writes the batch's pieces of adapters, moves its
  * blocks and computes the last hidden states, without reading a late input (batch.h); for a batch

@@ -32,6 +32,7 @@ static const struct {
     CONFIG("load-mode", load_mode),
     CONFIG("kv-cache-memory-bytes", kv_memory_bytes),
     CONFIG("swap-space", swap_bytes),
+    CONFIG("kv-host-bytes", kept_bytes),
     CONFIG("max-num-seqs", limits.max_num_seqs),
     CONFIG("max-num-batched-tokens", limits.max_num_batched_tokens),
     CONFIG("max-model-len", limits.max_model_len),

@@ -156,8 +156,6 @@ void rank_draft_close(struct rank_draft *draft) {
     if (draft->model == NULL)
         return;
     llama_destroy(draft->llama);
-    b->ops->host_free(b, &draft->host_pool);
-    b->ops->host_free(b, &draft->states_host_pool);
     b->ops->buffer_free(b, &draft->cache.buffer);
     b->ops->buffer_free(b, &draft->states.buffer);
     weights_free(b, draft->weights);

@@ -126,6 +126,12 @@ int rank_message_check_ready(const struct executor_info *info,
         return error_set(err, ERROR_RESTART,
                          "it has %d ranks in %d stages, and moves a block in %lld ns",
                          info->num_ranks, info->num_stages, (long long)info->swap_block_ns);
+    for (int32_t i = 0; i < HOST_POOLS_PER_RANK * BACKEND_MAX_RANKS; i++)
+        if (info->limits.num_host_blocks > 0 &&
+            info->pool_block_bytes[i] >
+                info->memory.swap_bytes / (size_t)info->limits.num_host_blocks)
+            return error_set(err, ERROR_RESTART, "a block of pool %d has %zu bytes", i,
+                             info->pool_block_bytes[i]);
     return check_limits(&info->limits, &requested->limits, err);
 }
 

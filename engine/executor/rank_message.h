@@ -11,13 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The rank process finds its end of the socket, the step_files, and the turns if it takes part in
- * them (step_turns.h), under these numbers. The engine's process has them under numbers of at least
- * RANK_MIN_FD. */
+/* The rank process finds its end of the socket, the step_files, the turns if it takes part in them
+ * (step_turns.h), and the memory of host pools if these are shared, under these numbers. The
+ * engine's process has them under numbers of at least RANK_MIN_FD. */
 #define RANK_SOCKET_FD 3
 #define RANK_BATCHES_FD 4
 #define RANK_RESULTS_FD 5
 #define RANK_TURNS_FD 6
+#define RANK_HOST_FD 7
 #define RANK_MIN_FD 16
 
 #define RANK_MAX_PATH 4096

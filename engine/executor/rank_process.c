@@ -155,7 +155,7 @@ static bool engine_is_gone(void) {
 /* Closes what a library of the engine's process opened without O_CLOEXEC. Linux has the call since
  * 5.9; we open nothing without that flag. */
 static void close_inherited(void) {
-    syscall(__NR_close_range, (unsigned)RANK_TURNS_FD + 1, ~0U, 0U);
+    syscall(__NR_close_range, (unsigned)RANK_HOST_FD + 1, ~0U, 0U);
 }
 
 bool rank_process_is_expected(void) {

@@ -337,6 +337,7 @@ static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_r
     return (struct swap_budget){
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], ranks[0].config.swap_bytes),
+        .kept_bytes = share_of_process(&ranks[0], ranks[0].config.kept_bytes),
         .free_bytes = share_of_machine(&ranks[0], free_bytes),
         .kv_bytes = kv_bytes,
         .has_dedicated_memory = is_dedicated,
@@ -512,5 +513,6 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         out->rank_memory[r] = ranks[r].memory;
         memcpy(out->rank_places[r], ranks[r].place, sizeof(out->rank_places[r]));
         add_memory(&out->memory, &ranks[r].memory);
+        rank_pool_block_bytes(&ranks[r], &out->pool_block_bytes[r * HOST_POOLS_PER_RANK]);
     }
 }

@@ -167,12 +167,23 @@ int sizing_choose_host_blocks(const struct swap_budget *budget, struct serving_l
                          "--swap-space: %.3f MiB; one KV block takes %.3f MiB; must be 0 or at "
                          "least that",
                          mib(bytes), mib(budget->block_bytes));
+    if (budget->kept_bytes > 0 && budget->kept_bytes < budget->block_bytes)
+        return error_set(err, ERROR_CONFIG,
+                         "--kv-host-bytes: %.3f MiB; one KV block takes %.3f MiB; must be 0 or at "
+                         "least that",
+                         mib(budget->kept_bytes), mib(budget->block_bytes));
+    if (budget->kept_bytes > free - min_size(bytes, free) && bytes <= free)
+        return error_set(err, ERROR_CONFIG,
+                         "--kv-host-bytes: %.1f MiB, but only %.1f MiB of the system's memory are "
+                         "free beside --swap-space",
+                         mib(budget->kept_bytes), mib(free - bytes));
     if (bytes > free)
         return error_set(err, ERROR_CONFIG,
                          "--swap-space: %.1f MiB, but only %.1f MiB of the system's memory are "
                          "free, %.1f MiB are missing; lower it%s",
                          mib(bytes), mib(free), mib(bytes - free),
                          budget->has_dedicated_memory ? "" : " or --kv-cache-memory-bytes");
+    bytes += budget->kept_bytes;
     limits->num_host_blocks = (int32_t)min_size(bytes / budget->block_bytes, INT32_MAX);
     return 0;
 }

@@ -50,10 +50,12 @@ struct kv_budget {
 int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
                          struct error *err);
 
-/* Memory for the host block pool, which holds KV blocks of preempted sequences. */
+/* Memory for the host block pool, which holds KV blocks of preempted sequences, and those that the
+ * tiers of the prefix cache keep. */
 struct swap_budget {
     size_t block_bytes;        /* of all ranks */
     size_t memory_bytes;       /* --swap-space; SIZE_MAX: chosen here */
+    size_t kept_bytes;         /* added to it: --kv-host-bytes */
     size_t free_bytes;         /* available system memory, with everything else in place */
     size_t kv_bytes;           /* of the KV block pool */
     bool has_dedicated_memory; /* the KV block pool is not in the system's memory */

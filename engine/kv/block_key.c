@@ -53,9 +53,9 @@ struct block_key block_key_root(const struct block_key_secret *secret, int32_t t
     return hash_bytes(secret, &content, sizeof(content));
 }
 
-struct block_key block_key_root_of_adapter(const struct block_key_secret *secret,
-                                           const struct block_key *root, const void *digest,
-                                           size_t digest_bytes) {
+struct block_key block_key_root_of(const struct block_key_secret *secret,
+                                   const struct block_key *root, const void *digest,
+                                   size_t digest_bytes) {
     const struct adapter_content content = {.root = *root,
                                             .digest = hash_bytes(secret, digest, digest_bytes)};
     return hash_bytes(secret, &content, sizeof(content));

@@ -37,10 +37,11 @@ int block_key_secret_create(struct block_key_secret *out);
  * bytes, divides the cache further within a tenant. */
 struct block_key block_key_root(const struct block_key_secret *secret, int32_t tenant,
                                 const void *salt, size_t salt_bytes);
-/* Returns that key for histories which an adapter of this digest computes; `root`: without one. */
-struct block_key block_key_root_of_adapter(const struct block_key_secret *secret,
-                                           const struct block_key *root, const void *digest,
-                                           size_t digest_bytes);
+/* Returns that key for histories of which nobody else finds any: an adapter of this digest computes
+ * them, or an API key of this hash owns them. `root`: without. */
+struct block_key block_key_root_of(const struct block_key_secret *secret,
+                                   const struct block_key *root, const void *digest,
+                                   size_t digest_bytes);
 /* Returns the key of the block that follows `previous`; 1 <= num_tokens <= BLOCK_KEY_MAX_TOKENS. */
 struct block_key block_key_next(const struct block_key_secret *secret,
                                 const struct block_key *previous, const int32_t *tokens,

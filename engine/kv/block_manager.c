@@ -30,7 +30,7 @@ size_t block_manager_bytes(const struct block_manager_config *config) {
            block_pool_bytes(limits->num_host_blocks, 1) + move_list_bytes(limits->num_host_blocks) +
            2 * move_list_bytes(limits->num_blocks) + cache +
            ((size_t)limits->num_host_blocks + 1) * sizeof(struct swap_origin) +
-           (size_t)larger_pool(limits) * sizeof(int32_t) +
+           block_manager_tiers_bytes(config) + (size_t)larger_pool(limits) * sizeof(int32_t) +
            (size_t)limits->num_blocks * sizeof(int32_t);
 }
 
@@ -54,7 +54,7 @@ static int init_parts(struct block_manager *manager) {
         return -1;
     for (int32_t i = 0; i < larger; i++)
         manager->moved_to[i] = -1;
-    return 0;
+    return block_manager_init_tiers(manager);
 }
 
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config) {
@@ -71,6 +71,7 @@ int block_manager_init(struct block_manager *manager, const struct block_manager
 }
 
 void block_manager_finish(struct block_manager *manager) {
+    block_manager_finish_tiers(manager);
     CHECK(manager->pool.num_used == 0 && manager->host.num_used == 0);
     block_pool_finish(&manager->pool);
     block_pool_finish(&manager->host);
@@ -95,6 +96,7 @@ static void forget_content(struct block_manager *manager, int32_t id) {
 void block_manager_flush_cache(struct block_manager *manager) {
     if (!manager->config.caching)
         return;
+    block_manager_flush_tiers(manager);
     prefix_cache_clear(&manager->cache);
     for (int32_t id = 0; id < manager->pool.num_blocks; id++) {
         if (!manager->pool.blocks[id].cached)
@@ -109,8 +111,10 @@ int32_t block_manager_take(struct block_manager *manager) {
     int32_t id = block_pool_alloc(&manager->pool);
     if (id < 0)
         return -1;
+    block_manager_keep(manager, id);
     forget_content(manager, id);
     manager->pool.blocks[id].num_drafted = 0;
+    manager->pool.blocks[id].is_awaited = false;
     return id;
 }
 
@@ -313,6 +317,7 @@ void block_manager_trim(struct block_manager *manager, struct block_table *table
     int32_t num_blocks = blocks_for_tokens(num_tokens, manager->config.limits->block_size);
     CHECK(num_blocks >= table->num_dropped);
     int32_t num_full = num_tokens / manager->config.limits->block_size;
+    CHECK(table->num_awaited == 0);
     while (table->num_blocks > num_blocks)
         drop_last(manager, table);
     block_table_cut_keys(table, num_full);
@@ -325,6 +330,7 @@ void block_manager_release(struct block_manager *manager, struct block_table *ta
     while (table->num_blocks > 0)
         drop_last(manager, table);
     table->num_dropped = 0;
+    table->num_awaited = 0;
     table->on_host = false;
     block_table_cut_keys(table, 0);
 }
@@ -372,6 +378,10 @@ void block_manager_submit(struct block_manager *manager, struct block_table *con
     /* a move that was submitted is not taken back: the lists are emptied before the sources are
      * free */
     int32_t num_copies = manager->copies.count, num_swap_in = manager->swap_in.count;
+    for (int32_t i = 0; i < manager->swap_out.count; i++)
+        manager->host.blocks[manager->swap_out.to[i]].last_step = manager->num_submitted;
+    for (int32_t i = 0; i < num_swap_in; i++)
+        manager->host.blocks[manager->swap_in.from[i]].last_step = manager->num_submitted;
     move_list_clear(&manager->swap_out);
     move_list_clear(&manager->swap_in);
     move_list_clear(&manager->copies);
@@ -379,6 +389,7 @@ void block_manager_submit(struct block_manager *manager, struct block_table *con
         release_copied(manager, manager->copies.from[i]);
     for (int32_t i = 0; i < num_swap_in; i++)
         block_pool_unpin(&manager->host, manager->swap_in.from[i]);
+    block_manager_submit_tiers(manager);
 }
 
 void block_manager_collect(struct block_manager *manager) {

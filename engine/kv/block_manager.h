@@ -13,6 +13,11 @@
  * flight uses that table is handed out again only after that step was collected. That is stricter
  * than the order requires.
  *
+ * Below the device there may be two tiers for what the prefix cache loses there: free host blocks,
+ * and a store (kv_tier.h). What they have is found like what is on the device. From the host it
+ * comes with the step that is being planned; a read of the store takes longer, and the table of a
+ * sequence AWAITS its blocks meanwhile.
+ *
  * The keys and values of a draft model lie in blocks with the same ids (rank_draft.h), so they are
  * shared, copied and moved with those of the model. They are computed later, or never: each block
  * knows of how many of its tokens there are any.
@@ -25,6 +30,7 @@
 #include "engine/kv/move_list.h"
 #include "engine/kv/block_pool.h"
 #include "engine/kv/block_table.h"
+#include "engine/kv/kv_tier.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/kv/token_view.h"
 
@@ -36,7 +42,49 @@ struct block_manager_config {
                           (an MTP layer) */
     struct block_key_secret secret;     /* secret of the keys of cached prefixes */
     const struct kv_event_sink *events; /* outlives the manager; may be NULL */
+    bool keeps_evicted; /* with caching: blocks that the cache loses on the device are kept in free
+                           host blocks */
+    const struct kv_tier *store; /* with caching and host blocks: full blocks are written to it.
+                                    Outlives the manager; NULL: none */
 };
+
+/* A block of the cache that the store is to get. */
+struct unsaved_block {
+    int32_t block;
+    uint64_t serial; /* of its content */
+};
+
+/* What a host block of a tier is used for. It is pinned, except when it is ready. */
+enum kept_state {
+    KEPT_NONE,
+    KEPT_READY,   /* has its content */
+    KEPT_FILLING, /* gets it by a step that is planned, in flight or was just collected */
+    KEPT_WRITING, /* has it, and the store copies it */
+    KEPT_READING, /* gets it from the store */
+};
+
+/* Contents of host blocks that belong to no table, and the traffic with the store. Zeroed: there is
+ * no tier below the device. */
+struct block_tiers {
+    struct prefix_cache kept; /* which content a host block has, or gets */
+    enum kept_state *states;  /* [num_host_blocks] */
+    uint64_t *filling_steps;  /* [num_host_blocks] the number of the step that fills it */
+    int32_t *filling;         /* [num_filling], room for num_host_blocks */
+    int32_t num_filling;
+    struct unsaved_block *unsaved; /* a ring of num_blocks */
+    int32_t first_unsaved, num_unsaved;
+    int32_t num_reads, num_writes; /* running jobs of the store */
+    int64_t read_block_ns;         /* a recent mean; 0: nothing was read yet */
+
+    /* since start */
+    uint64_t num_kept;     /* blocks copied to the host for a tier */
+    uint64_t num_evicted;  /* of these, from the host, for others */
+    uint64_t num_promoted; /* blocks that came back from there */
+    uint64_t num_read;     /* of these or others, from the store */
+    uint64_t num_failed_reads;
+};
+
+enum block_load { BLOCKS_COMING, BLOCKS_THERE, BLOCKS_LOST };
 
 /* The device block that a host block was copied from. */
 struct swap_origin {
@@ -54,8 +102,9 @@ struct block_manager {
     struct move_list swap_in;    /* host -> device */
     struct move_list copies;     /* device -> device */
     struct swap_origin *origins; /* [num_host_blocks] */
-    int32_t *moved_to;           /* scratch of the swaps: [larger pool], -1 */
-    uint64_t num_submitted;      /* steps; also the serial number of the last one */
+    struct block_tiers tiers;
+    int32_t *moved_to;      /* scratch of the swaps: [larger pool], -1 */
+    uint64_t num_submitted; /* steps; also the serial number of the last one */
     uint64_t num_collected;
     int32_t *deferred; /* [num_deferred], room for num_blocks: blocks pinned until steps in flight
                           are collected, so that they do not become free earlier */
@@ -70,16 +119,44 @@ struct block_manager {
 /* Returns -1 when memory is short. */
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config);
 size_t block_manager_bytes(const struct block_manager_config *config); /* what it allocates */
-/* Every table must have been released. Accepts a zeroed one. */
+/* Every table must have been released. Waits for the store. Accepts a zeroed one. */
 void block_manager_finish(struct block_manager *manager);
 
 /* Appends cached blocks to a table whose num_blocks * block_size tokens are all computed: of the
  * longest prefix among the first `limit` tokens of which the cache has all that the next token
  * sees. Of the groups that have the window, drops the blocks before that, where there are other
  * groups too. Returns the number of tokens added (0 without caching). The appended blocks may be in
- * use by others. */
+ * use by others. Of what only the host has, nothing is taken if there are too few free blocks for
+ * it. */
 int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
                             const struct token_view *tokens, int32_t limit);
+/* Returns how many tokens the longest such prefix has with what the store has, beyond the table; 0:
+ * none, or there are too few free blocks for it. *out_num_reads: blocks to read for it. */
+int32_t block_manager_find_stored(struct block_manager *manager, struct block_table *table,
+                                  const struct token_view *tokens, int32_t limit,
+                                  int32_t *out_num_reads);
+/* Appends the blocks of this prefix, of which the next call of block_manager_find_stored would
+ * return the same. The table awaits them until block_manager_load returns something else than
+ * BLOCKS_COMING; until then it may only be released. */
+void block_manager_await(struct block_manager *manager, struct block_table *table,
+                         const struct token_view *tokens, int32_t limit);
+/* Continues to bring what a table awaits. THERE: the step being planned brings the last of it.
+ * LOST: the store has lost some, or `gives_up`; the table then keeps what it has all tokens of,
+ * nothing where layers have a window. */
+enum block_load block_manager_load(struct block_manager *manager, struct block_table *table,
+                                   const struct token_view *tokens, bool gives_up);
+/* Returns how many blocks the table still awaits. */
+int32_t block_manager_num_awaited(const struct block_manager *manager,
+                                  const struct block_table *table);
+/* Takes what the store has done, and gives it blocks that steps have brought to the host. Called
+ * before a step is planned, unless the executor has lost its memory since the last step. */
+void block_manager_poll(struct block_manager *manager);
+/* Has the step being planned copy blocks to the host that the store does not have yet. Called after
+ * whatever else needs host blocks, and before block_manager_add_drafted: what the step computes in
+ * such a block is not copied. */
+void block_manager_save(struct block_manager *manager);
+/* Returns whether a block is on its way to the store or from it. */
+bool block_manager_has_jobs(const struct block_manager *manager);
 /* Returns whether both tables, in each of which exactly num_blocks full blocks are computed, would
  * compute the same full block next; then one of them need not. Each has the tokens of that block.
  * False without caching. */
@@ -92,9 +169,13 @@ bool block_manager_same_next(const struct block_manager *manager, struct block_t
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *tokens, int32_t num_computed);
 
-/* Empties the cache. Tables keep their blocks, and publish what they compute from then on. Called
- * between the plans of two steps. */
+/* Empties the cache on the device and the host, but not the store. Tables keep their blocks, and
+ * publish what they compute from then on. Called between the plans of two steps. */
 void block_manager_flush_cache(struct block_manager *manager);
+
+/* Reports that both pools have lost their content: empties the cache, and waits until the store
+ * does not use host blocks any more. */
+void block_manager_lose_contents(struct block_manager *manager);
 
 /* Appends a block of each group; false when there are not as many free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
@@ -140,8 +221,8 @@ int32_t block_manager_count_distinct(struct block_manager *manager,
 /* Moves the tables, which belong together, to the host pool, or back. What they share stays shared.
  * When swapping in, full blocks whose content is still in the cache are taken from there, and the
  * next publish adds the others to the cache again. Returns false and moves nothing when the other
- * side does not have enough free blocks. A table that was swapped in in this step must not be
- * swapped out in it. */
+ * side does not have enough free blocks, or some of the content is still to come in, with this step
+ * or later. */
 bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
                             int32_t num_tables);
 bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,

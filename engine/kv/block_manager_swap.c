@@ -89,8 +89,7 @@ static void forget_places(struct block_manager *manager, const struct move_list 
 
 /* Takes a host block for the content. */
 static int32_t swap_block_out(struct block_manager *manager, int32_t source) {
-    CHECK(move_list_source(&manager->swap_in, source) < 0);
-    int32_t host = block_pool_alloc(&manager->host);
+    int32_t host = block_manager_take_host(manager);
     move_list_add(&manager->swap_out, source, host);
     manager->moved_to[source] = host;
     manager->host.blocks[host].num_drafted = manager->pool.blocks[source].num_drafted;
@@ -120,9 +119,23 @@ static void swap_table_out(struct block_manager *manager, struct block_table *ta
     table->on_host = true;
 }
 
+/* Returns whether any of the table's content is not on the device before this step, but comes in
+ * with it or later. */
+static bool comes_in(const struct block_manager *manager, const struct block_table *table) {
+    bool comes = table->num_awaited > 0;
+    for (int32_t i = 0; i < table->num_blocks; i++)
+        for (int32_t g = 0; g < block_manager_groups_at(manager, table, i); g++)
+            comes |= move_list_source(&manager->swap_in,
+                                      content_block(manager, *block_table_at(table, g, i))) >= 0;
+    return comes;
+}
+
 bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
                             int32_t num_tables) {
     check_side(tables, num_tables, false);
+    for (int32_t t = 0; t < num_tables; t++)
+        if (comes_in(manager, tables[t]))
+            return false;
     if (count_blocks(manager, tables, num_tables, content_block) >
         block_pool_num_free(&manager->host))
         return false;

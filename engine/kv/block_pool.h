@@ -28,6 +28,7 @@ struct block {
                                model has computed, too */
     bool cached;            /* the prefix cache knows its content */
     bool is_deferred;       /* for the block manager: pinned until steps in flight are collected */
+    bool is_awaited;        /* for the block manager: its content is on the way from a lower tier */
     uint64_t last_step;     /* for the block manager: the last known step that may use it */
     int32_t previous, next; /* links of the free list it is in, -1 at the ends */
 };

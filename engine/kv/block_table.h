@@ -19,6 +19,8 @@ struct block_table {
     int32_t num_blocks;
     int32_t max_blocks;
     int32_t num_dropped; /* leading blocks before the window, of the groups that have it */
+    int32_t num_awaited; /* not 0: equals num_blocks, and the content of some is on its way from a
+                            lower tier (block_manager_await); those before num_keyed are there */
     bool on_host;        /* the ids are those of the host pool */
     uint64_t last_step;  /* the last submitted step that uses it, see block_manager_submit */
 

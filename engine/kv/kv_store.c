@@ -111,6 +111,15 @@ bool kv_store_is_idle(const struct kv_store *store) {
     return store->num_jobs == 0;
 }
 
+void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context) {
+    CHECK(store->num_jobs == 0);
+    kv_store_threads_set_wake(store->threads, wake, context);
+}
+
+void kv_store_drain(const struct kv_store *store) {
+    kv_store_threads_await(store->threads, store->num_jobs);
+}
+
 /* --- Use --- */
 
 /* Uses what the threads have found in the files of another owner. */
@@ -126,7 +135,6 @@ static void update_view(struct kv_store *store) {
 }
 
 static int32_t find(struct kv_store *store, const struct block_content *content) {
-    update_view(store);
     int32_t slot = kv_store_index_find(store->view.index, content);
     if (slot >= 0)
         kv_store_index_touch(store->view.index, slot);
@@ -161,7 +169,6 @@ bool kv_store_write(struct kv_store *store, const struct block_content *content,
                     int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
                     int32_t tag) {
     bool evicted;
-    update_view(store);
     if (!store->view.is_owner || kv_store_threads_is_paused(store->threads))
         return false;
     struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);
@@ -267,7 +274,8 @@ void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
         .num_blocks = atomic_load(&store->num_blocks),
         .max_blocks = max_blocks,
         .block_bytes = store->file.slot_bytes,
-        .index_bytes = kv_store_index_bytes(max_blocks, store->block_size),
+        .memory_bytes = kv_store_index_bytes(max_blocks, store->block_size) +
+                        kv_store_threads_bytes(&store->file),
         .is_owner = atomic_load(&store->is_owner),
         .num_written = work.num_written,
         .num_read = work.num_read,

@@ -9,7 +9,8 @@
  *
  * One process owns a folder. Others with the same identity may read it while it does; each becomes
  * the owner when that one ends, unless it is read-only. It notices within some seconds what the
- * owner has added, and as a miss what it has dropped.
+ * owner has added, and as a miss what it has dropped; kv_store_next_done takes it over, so that
+ * what kv_store_has finds does not change between two calls of that.
  *
  * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
  * say otherwise, and wait neither for the disk nor for a thread that does. */
@@ -39,7 +40,8 @@ struct kv_store_config {
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */
-    /* Called by the store's threads when a job has ended; must not call the store. */
+    /* Called by the store's threads when a job has ended; must not call the store. NULL: see
+     * kv_store_set_wake. */
     void (*wake)(void *context);
     void *context;
 };
@@ -47,8 +49,8 @@ struct kv_store_config {
 /* Any one of these may be of the moment before. */
 struct kv_store_counts {
     int32_t num_blocks, max_blocks;
-    size_t block_bytes; /* in the file */
-    size_t index_bytes; /* memory */
+    size_t block_bytes;  /* in the file */
+    size_t memory_bytes; /* of the index and the jobs */
     bool is_owner;
     /* since start */
     uint64_t num_written, num_read, num_evicted;
@@ -63,15 +65,18 @@ struct kv_store_done {
     bool is_read;
     bool is_ok;          /* of a read: the parts have the block's bytes; otherwise undefined ones */
     int32_t num_drafted; /* of a read: what was given when it was written */
-    int64_t ns;          /* since the job was accepted */
+    int64_t ns;          /* that its thread worked on it */
 };
 
 /* Copies the configuration. Fails if the folder cannot be used, with a message that names the
- * option or file; as a process that is not the owner, also if the store is of another identity. */
+ * option or file; with ERROR_UNAVAILABLE if another process owns it for something else. */
 int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err);
 /* Finishes writes that were accepted, those that can be within some seconds, and reports nothing
  * any more. The parts of jobs are the caller's again. Accepts NULL. */
 void kv_store_close(struct kv_store *store);
+
+/* Replaces the configuration's function, before the first job. */
+void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context);
 
 /* Returns the secret that all keys must be made with. Any thread; valid until close. */
 const struct block_key_secret *kv_store_secret(const struct kv_store *store);
@@ -95,6 +100,8 @@ bool kv_store_read(struct kv_store *store, const struct block_content *content,
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out);
 /* Returns whether all accepted jobs were reported. */
 bool kv_store_is_idle(const struct kv_store *store);
+/* Waits until all accepted jobs have ended, which kv_store_next_done then reports. */
+void kv_store_drain(const struct kv_store *store);
 /* Finds none of the blocks any more. As the owner, the files are cleared soon after; otherwise they
  * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a
  * read is then not ok. */

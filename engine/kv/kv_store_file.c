@@ -314,7 +314,7 @@ static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, s
     if (reason == NULL)
         return 0;
     if (!folder->is_owner)
-        return error_set(err, ERROR_IO, "kv-store: %s %s; its owner is another process",
+        return error_set(err, ERROR_UNAVAILABLE, "kv-store: %s %s; its owner is another process",
                          folder->path, reason);
     if (fstat(file->records_fd, &info) == 0 && info.st_size > 0)
         log_warning("kv-store: %s %s; it begins anew", folder->path, reason);

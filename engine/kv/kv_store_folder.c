@@ -166,7 +166,7 @@ static int use_secret(struct kv_store_folder *folder, const struct kv_store_key 
                                      : "kv-store: %s is encrypted and needs its key file",
                          folder->path);
     if (!folder->is_owner)
-        return error_set(err, ERROR_IO, "kv-store: %s/secret: %s", folder->path,
+        return error_set(err, ERROR_UNAVAILABLE, "kv-store: %s/secret: %s", folder->path,
                          bytes == 0 ? "missing; its owner may keep it in memory" : "damaged");
     if (bytes > 0)
         log_warning("kv-store: %s/secret is damaged; the store begins anew", folder->path);
@@ -177,7 +177,7 @@ static int open_secret(struct kv_store_folder *folder, const struct kv_store_fol
                        const struct kv_store_key *key, struct error *err) {
     char data[sizeof(struct sealed_secret) + 1];
     if (config->forgets && !folder->is_owner)
-        return error_set(err, ERROR_IO,
+        return error_set(err, ERROR_UNAVAILABLE,
                          "kv-store: %s: a store that is kept for one start only cannot be %s",
                          folder->path, config->read_only ? "read-only" : "used by two processes");
     if (config->forgets)

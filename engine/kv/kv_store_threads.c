@@ -41,6 +41,8 @@ struct kv_store_threads {
     sem_t changed[2]; /* posted when there may be work for the thread */
     pthread_t writer, reader;
     int32_t num_started;
+    pthread_mutex_t wake_lock; /* of config.wake and its context; the engine takes it when idle */
+    pthread_cond_t job_ended;
     int32_t num_failures;   /* in a row; writer only */
     uint64_t written_stamp; /* writer only */
     uint64_t seen_changes;  /* reader only */
@@ -87,7 +89,13 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, 
         atomic_fetch_add(&threads->num_failed_writes, 1);
     }
     ring_add(&threads->done[is_read], job);
-    threads->config.wake(threads->config.context);
+    pthread_mutex_lock(&threads->wake_lock);
+    void (*wake)(void *context) = threads->config.wake;
+    void *context = threads->config.context;
+    pthread_cond_broadcast(&threads->job_ended);
+    pthread_mutex_unlock(&threads->wake_lock);
+    if (wake != NULL)
+        wake(context);
 }
 
 /* Waits for work until that time at most. */
@@ -124,6 +132,7 @@ static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
     int64_t begin_ns = clock_now_ns();
+    job->begin_ns = begin_ns;
     renew_files(threads, job->generation);
     if (!kv_store_threads_is_paused(threads)) {
         gather(threads->write_room.block, job);
@@ -190,6 +199,7 @@ static void scatter(const unsigned char *block, const struct kv_store_job *job) 
 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
     int64_t begin_ns = clock_now_ns();
+    job->begin_ns = begin_ns;
     enum kv_store_found found =
         kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
                             &job->content, &job->num_drafted);
@@ -329,7 +339,7 @@ struct kv_store_job *kv_store_threads_new_job(struct kv_store_threads *threads, 
         return NULL;
     threads->unused[is_read] = job->next;
     int32_t *tokens = job->tokens;
-    *job = (struct kv_store_job){.is_read = is_read, .tokens = tokens, .begin_ns = clock_now_ns()};
+    *job = (struct kv_store_job){.is_read = is_read, .tokens = tokens};
     return job;
 }
 
@@ -347,6 +357,30 @@ void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_j
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads) {
     struct kv_store_job *job = ring_take(&threads->done[true]);
     return job != NULL ? job : ring_take(&threads->done[false]);
+}
+
+size_t kv_store_threads_bytes(const struct kv_store_file *file) {
+    size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
+    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
+}
+
+static int32_t ring_length(struct job_ring *ring) {
+    return (int32_t)(atomic_load(&ring->num_added) - atomic_load(&ring->num_taken));
+}
+
+void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs) {
+    pthread_mutex_lock(&threads->wake_lock);
+    while (ring_length(&threads->done[false]) + ring_length(&threads->done[true]) < num_jobs)
+        pthread_cond_wait(&threads->job_ended, &threads->wake_lock);
+    pthread_mutex_unlock(&threads->wake_lock);
+}
+
+void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
+                               void *context) {
+    pthread_mutex_lock(&threads->wake_lock);
+    threads->config.wake = wake;
+    threads->config.context = context;
+    pthread_mutex_unlock(&threads->wake_lock);
 }
 
 bool kv_store_threads_is_paused(struct kv_store_threads *threads) {
@@ -425,6 +459,8 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
     threads->config = *config;
     atomic_init(&threads->owned, view->is_owner ? view->index : NULL);
     threads->seen_changes = view->num_changes;
+    CHECK(pthread_mutex_init(&threads->wake_lock, NULL) == 0);
+    CHECK(pthread_cond_init(&threads->job_ended, NULL) == 0);
     CHECK(sem_init(&threads->changed[false], 0, 0) == 0);
     CHECK(sem_init(&threads->changed[true], 0, 0) == 0);
     if (allocate(threads, err) != 0 || start(threads, err) != 0) {
@@ -445,6 +481,8 @@ void kv_store_threads_destroy(struct kv_store_threads *threads) {
         CHECK(pthread_join(threads->writer, NULL) == 0);
     if (threads->num_started >= 2)
         CHECK(pthread_join(threads->reader, NULL) == 0);
+    pthread_cond_destroy(&threads->job_ended);
+    pthread_mutex_destroy(&threads->wake_lock);
     sem_destroy(&threads->changed[false]);
     sem_destroy(&threads->changed[true]);
     kv_store_room_finish(&threads->write_room);

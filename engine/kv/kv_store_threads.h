@@ -1,7 +1,8 @@
 /* The threads of the store of KV blocks: one writes, with low priority, one reads and, unless this
  * process is the owner, watches what the owner changes. They own the files.
  *
- * Engine thread only. It shares no lock with the threads. */
+ * Engine thread only. It never waits for them, except in
+ * kv_store_threads_await and _set_wake. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
@@ -54,6 +55,7 @@ struct kv_store_threads_config {
 int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err);
 
+size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
 /* Starts them. The stamps of the view are written to the file now and then, if it is the owner's.
  */
 int kv_store_threads_create(const struct kv_store_threads_config *config,
@@ -70,6 +72,10 @@ void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_j
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads);
 void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store_job *job);
 /* Returns whether writing has failed and is not to be tried now. */
+/* Waits until so many jobs have ended that were not taken by kv_store_threads_next_done. */
+void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs);
+void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
+                               void *context);
 bool kv_store_threads_is_paused(struct kv_store_threads *threads);
 /* Has the files cleared under that generation, after the jobs before. */
 void kv_store_threads_renew(struct kv_store_threads *threads, uint64_t generation);

@@ -134,6 +134,16 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
     return true;
 }
 
+struct block_content prefix_cache_content(const struct prefix_cache *cache, int32_t block) {
+    CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial != 0);
+    const struct cached_block *known = &cache->blocks[block];
+    return (struct block_content){.key = known->key,
+                                  .group = known->group,
+                                  .previous = known->previous,
+                                  .tenant = known->tenant,
+                                  .tokens = tokens_of(cache, block)};
+}
+
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
     CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial != 0);
     int32_t *link = bucket_of(cache, &cache->blocks[block].key, cache->blocks[block].group);

@@ -50,6 +50,9 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_c
  * is in the cache now. */
 bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content);
+/* Returns the content under which a block is in the cache. Its tokens are the cache's, valid until
+ * the block is removed. Does not tell is_first, is_private and adapter. */
+struct block_content prefix_cache_content(const struct prefix_cache *cache, int32_t block);
 /* Removes a block that is in the cache. */
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
 /* Removes all. */

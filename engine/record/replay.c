@@ -418,6 +418,7 @@ static int begin(struct replay *replay, struct error *err) {
         .sleep = executor_cannot_sleep,
         .wake = executor_cannot_start_again,
         .rank_stats = executor_has_no_stats,
+        .host_pools = executor_shares_no_host_pools,
     };
     static const struct mask_workers_ops mask_ops = {
         .add = add_mask_job, .take = take_mask_job, .stop = stop_masks};

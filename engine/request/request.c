@@ -123,6 +123,11 @@ int request_set_cache_scope(struct request *request, int32_t tenant, const char 
     return 0;
 }
 
+void request_set_owner(struct request *request, const uint8_t owner[static REQUEST_OWNER_BYTES]) {
+    memcpy(request->owner, owner, REQUEST_OWNER_BYTES);
+    request->has_owner = true;
+}
+
 void request_set_adapter(struct request *request, struct adapter *adapter) {
     CHECK(request->adapter == NULL);
     request->adapter = adapter_ref(adapter);

@@ -31,6 +31,8 @@ enum request_signal {
     REQUEST_UNREAD, /* more than TOKEN_STREAM_STALL_BYTES of events are unread */
 };
 
+#define REQUEST_OWNER_BYTES 32
+
 struct request {
     uint64_t id; /* set by engine_submit, ascending */
     struct sampling_params params;
@@ -40,6 +42,9 @@ struct request {
     int32_t share;    /* share that it is counted to: 0..the engine's num_shares - 1 */
     int32_t weight;   /* of the share, relative to others: 1..REQUEST_MAX_WEIGHT */
     int32_t tenant;   /* the only tenant whose prefixes it may share: >= 0 */
+    uint8_t owner[REQUEST_OWNER_BYTES]; /* the tenant's, equal after a restart; see
+                                           request_set_owner */
+    bool has_owner;
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
     struct adapter *adapter; /* with which it is computed, a reference; NULL: none. Its prefixes are
@@ -69,6 +74,9 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
  * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
+/* Sets who else may share its prefixes where these outlive the process: requests of the same owner,
+ * a hash that is equal for the same tenant in every process. Before it is submitted. */
+void request_set_owner(struct request *request, const uint8_t owner[static REQUEST_OWNER_BYTES]);
 /* Sets the adapter, of which it takes a reference, before it is submitted. */
 void request_set_adapter(struct request *request, struct adapter *adapter);
 /* Sets the share that the request is counted to, and the share's weight relative to others, before

@@ -173,7 +173,8 @@ static int64_t missing_blocks(const struct scheduler *scheduler, const struct se
     const struct serving_limits *limits = scheduler->config.kv.limits;
     const struct block_table *table = &sequence->table;
     int32_t num_tokens = sequence_num_tokens_ahead(sequence);
-    int32_t begin = sequence_num_computed_ahead(sequence);
+    int32_t begin =
+        max_int32(sequence_num_computed_ahead(sequence), table->num_awaited * limits->block_size);
     int32_t missing =
         max_int32(blocks_for_tokens(num_tokens, limits->block_size) - table->num_blocks, 0);
     int32_t seen = serving_limits_window_blocks(

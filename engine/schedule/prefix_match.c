@@ -29,9 +29,61 @@ static void count_hits(struct scheduler *scheduler, struct sequence *sequence, i
         sequence->group->num_cached_tokens += end - known;
 }
 
+/* Returns whether reading blocks takes less time than computing the tokens from `begin` on. */
+static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, int32_t begin,
+                         int32_t num_tokens) {
+    struct step_work work = {0};
+    step_work_add(&work, &(struct step_chunk){
+                             .begin = begin,
+                             .num_tokens = num_tokens,
+                             .window = serving_limits_longest_window(scheduler->config.kv.limits)});
+    double compute_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
+    double read_ns =
+        (double)scheduler->blocks.tiers.read_block_ns + (double)scheduler->config.swap_block_ns;
+    return scheduler->step_cost.num_steps == 0 || num_reads * read_ns <= compute_ns;
+}
+
+/* Has the sequence await what only the store has, if that pays. */
+static void await_stored(struct scheduler *scheduler, struct sequence *sequence) {
+    const struct token_view tokens = sequence_tokens(sequence);
+    int32_t limit = sequence_group_reusable(sequence), num_reads;
+    int32_t num_tokens =
+        block_manager_find_stored(&scheduler->blocks, &sequence->table, &tokens, limit, &num_reads);
+    if (num_tokens > 0 && reading_pays(scheduler, num_reads, sequence->num_computed, num_tokens))
+        block_manager_await(&scheduler->blocks, &sequence->table, &tokens, limit);
+}
+
 int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence) {
     CHECK(sequence->num_computed == 0);
-    return find(scheduler, sequence);
+    int32_t num_found = find(scheduler, sequence);
+    await_stored(scheduler, sequence);
+    return num_found;
+}
+
+/* Returns whether what the sequence still awaits takes longer than to compute it: the store may
+ * have become slower. */
+static bool gives_up(const struct scheduler *scheduler, const struct sequence *sequence) {
+    const struct block_table *table = &sequence->table;
+    int32_t block_size = scheduler->config.kv.limits->block_size;
+    int32_t kept = table->num_dropped == 0 ? table->num_keyed * block_size : 0;
+    int32_t num_tokens = table->num_awaited * block_size - kept;
+    return !reading_pays(scheduler, block_manager_num_awaited(&scheduler->blocks, table), kept,
+                         num_tokens);
+}
+
+void prefix_match_load(struct scheduler *scheduler, struct sequence *sequence) {
+    const struct token_view tokens = sequence_tokens(sequence);
+    int32_t before = sequence->num_computed;
+    enum block_load load = block_manager_load(&scheduler->blocks, &sequence->table, &tokens,
+                                              gives_up(scheduler, sequence));
+    if (load == BLOCKS_COMING)
+        return;
+    sequence->num_computed = sequence->table.num_blocks * scheduler->config.kv.limits->block_size;
+    if (load == BLOCKS_LOST)
+        find(scheduler, sequence);
+    else
+        scheduler_release_window(scheduler, sequence);
+    count_hits(scheduler, sequence, before);
 }
 
 void prefix_match_commit(struct scheduler *scheduler, struct sequence *sequence,

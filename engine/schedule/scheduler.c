@@ -58,6 +58,9 @@ bool scheduler_renew(struct scheduler *scheduler) {
     made.blocks.num_copied_blocks = scheduler->blocks.num_copied_blocks;
     made.blocks.num_swapped_out_blocks = scheduler->blocks.num_swapped_out_blocks;
     made.blocks.num_swapped_in_blocks = scheduler->blocks.num_swapped_in_blocks;
+    made.blocks.tiers.num_kept = scheduler->blocks.tiers.num_kept;
+    made.blocks.tiers.num_evicted = scheduler->blocks.tiers.num_evicted;
+    made.blocks.tiers.num_promoted = scheduler->blocks.tiers.num_promoted;
     scheduler_finish(scheduler);
     *scheduler = made;
     return true;
@@ -137,7 +140,7 @@ void scheduler_restart(struct scheduler *scheduler) {
     while ((group = share_queue_next(&scheduler->waiting, group)) != NULL)
         if (group->is_swapped)
             admission_forget(scheduler, group);
-    block_manager_flush_cache(&scheduler->blocks);
+    block_manager_lose_contents(&scheduler->blocks);
 }
 
 void scheduler_run_alone(struct scheduler *scheduler, struct sequence_group *group) {

@@ -166,7 +166,8 @@ static bool is_pipelined(const struct scheduler *scheduler) {
 /* The first stage learns what the last one samples with the results of the step. */
 static bool can_run(const struct scheduler *scheduler, const struct sequence *sequence) {
     bool is_sampled = is_pipelined(scheduler) && sequence->in_flight.num_samples > 0;
-    return !is_sampled && !sequence_waits_to_jump(sequence) && sequence_group_can_run(sequence);
+    return !is_sampled && !sequence_waits_to_jump(sequence) && sequence->table.num_awaited == 0 &&
+           sequence_group_can_run(sequence);
 }
 
 static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {
@@ -324,9 +325,12 @@ static void plan_decodes(struct scheduler *scheduler, int32_t most) {
 
 static void plan_prefills(struct scheduler *scheduler) {
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
-         s = scheduler_next_running(s))
+         s = scheduler_next_running(s)) {
+        if (s->table.num_awaited > 0)
+            prefix_match_load(scheduler, s);
         if (s->num_scheduled_tokens == 0 && can_run(scheduler, s))
             prefix_match_extend(scheduler, s);
+    }
     struct sequence *first = budget_left(scheduler) > 0 ? first_prefill(scheduler) : NULL;
     if (first == NULL)
         return;
@@ -459,6 +463,7 @@ void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     plan_prefills(scheduler);
     if (plan->num_tokens == 0) /* a prompt has preempted those that were to decode now */
         plan_decodes(scheduler, INT32_MAX);
+    block_manager_save(&scheduler->blocks);
     scheduler->may_draft = only_decodes(scheduler);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s)) {

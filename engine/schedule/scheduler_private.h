@@ -59,12 +59,16 @@ struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
                                               const struct sequence_group *next, bool lacks_blocks);
 
 /* Gives a sequence without blocks the cached blocks of its first tokens, and counts these as
- * computed. Returns the number of tokens. Must be followed by prefix_match_commit when the sequence
+ * computed. Returns the number of tokens. It may then await further ones from the store. Must be
+ * followed by prefix_match_commit when the sequence
  * will run, or by prefix_match_rollback, which releases the blocks again. */
 int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence);
 /* Counts the query, and the num_found tokens that prefix_match returned as hits. */
 void prefix_match_commit(struct scheduler *scheduler, struct sequence *sequence, int32_t num_found);
 void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequence);
+/* Continues to bring what a running sequence awaits, and counts it as computed and as hits once it
+ * is there; or the sequence computes it. */
+void prefix_match_load(struct scheduler *scheduler, struct sequence *sequence);
 /* Does all of this for a running sequence, from its computed tokens on, if these end at a block
  * boundary: what others have meanwhile computed of a shared prefix is not computed again. */
 void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence);

@@ -96,6 +96,7 @@ struct engine_stats {
     int32_t num_known_blocks;  /* held or not, found by such a prompt */
     int32_t num_host_blocks;   /* of the host pool */
     int32_t num_used_host_blocks; /* of those */
+    int32_t num_kept_blocks;      /* of the host pool: their content can be found */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
                                 that several sequences share count once */
     int32_t num_speculative_tokens; /* maximum per sequence and step; never changes */
@@ -127,6 +128,10 @@ struct engine_stats {
     uint64_t preemptions_recompute; /* of them: their blocks were given up */
     uint64_t swapped_out_blocks;
     uint64_t swapped_in_blocks;
+    uint64_t kept_blocks;                   /* copied to the host for a tier below the device */
+    uint64_t promoted_blocks;               /* that came back from there */
+    uint64_t evicted_kept_blocks;           /* that the host lost */
+    uint64_t stored_reads;                  /* blocks that came from the store */
     uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
     uint64_t jump_forward_tokens;           /* tokens forced by grammars, which no step sampled */

@@ -116,6 +116,33 @@ cudaError_t cudaFreeHost(void *host_ptr) {
     return call.end(cudaSuccess);
 }
 
+cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags) {
+    api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
+    if (ptr == nullptr || size == 0 || flags != cudaHostRegisterDefault)
+        return call.end(cudaErrorInvalidValue);
+    if (call.dev.failed)
+        return call.end(cudaErrorIllegalAddress);
+    if (!call.dev.pinned_memory
+             .try_emplace(key_of(ptr), memory_range{static_cast<char *>(ptr), size})
+             .second)
+        return call.end(cudaErrorHostMemoryAlreadyRegistered);
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaHostUnregister(void *ptr) {
+    api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
+    run_all_streams(call.dev);
+    if (call.dev.failed)
+        return call.end(cudaSuccess);
+    if (call.dev.pinned_memory.erase(key_of(ptr)) == 0)
+        return call.end(cudaErrorHostMemoryNotRegistered);
+    return call.end(cudaSuccess);
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     api_call call;
     *free_bytes = call.dev.memory_bytes - call.dev.allocated_bytes;

@@ -338,6 +338,7 @@ void http_admission_prepare(const struct connection *connection, struct request 
     bool has_weight = key != NULL && !connection->server->config.trusts_priority;
     if (key != NULL) {
         request->tenant = key->tenant;
+        request_set_owner(request, key->entry.hash.bytes);
         request->priority = key_limits_priority(key, request->priority);
     }
     request_set_share(request, share_of(connection), has_weight ? (int32_t)key->entry.weight : 1);

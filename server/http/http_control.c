@@ -129,11 +129,11 @@ void http_control_update(struct http_server *server) {
 
 /* --- Routes --- */
 
-static void flush_all(struct http_server *server) {
+static void flush_all(struct http_server *server, bool with_store) {
     for (int i = 0; i < server->models.count; i++)
         if (http_model_is_loaded(server->models.items[i]))
-            engine_flush_cache(server->models.items[i]->parts.engine);
-    log_info("admin: prefix cache flushed");
+            engine_flush_cache(server->models.items[i]->parts.engine, with_store);
+    log_info("admin: prefix cache flushed%s", with_store ? ", and its store" : "");
 }
 
 /* Several models sleep and wake as memory and requests have it. */
@@ -147,13 +147,14 @@ static int check_alone(struct connection *connection) {
 static const char *const off[] = {"false", "False", "0", NULL};
 
 int http_control_reset_cache(struct connection *connection) {
+    static const char *const switches[] = {"true", "True", "1", "false", "False", "0", NULL};
     struct argument arguments[] = {
         {"reset_running_requests", off, "false: running requests keep their blocks", 0},
-        {"reset_external", off, "false: there is no external cache", 0},
+        {"reset_external", switches, "true or false", 0},
     };
     if (read_query(connection, arguments, 2) != 0)
         return -1;
-    flush_all(connection->server);
+    flush_all(connection->server, (arguments[1].given & 7U) != 0);
     write_flag("success", true, &connection->exchange.out);
     return 0;
 }
@@ -280,7 +281,7 @@ static int resume(struct http_server *server, const struct byte_buffer *body,
 
 static int flush_cache(struct http_server *server, const struct byte_buffer *body,
                        struct api_error *err) {
-    flush_all(server);
+    flush_all(server, false);
     return 0;
 }
 

@@ -16,6 +16,8 @@ static void read_loaded(const struct http_model_parts *parts, struct metrics_mod
     if (out->has_rank_process)
         process_stats_read_child(process_executor_pid(parts->rank_process), &out->ranks);
     kv_event_publisher_get_stats(parts->kv_events, &out->kv_events);
+    if (parts->kv_store != NULL)
+        kv_store_get_counts(parts->kv_store, &out->kv_store);
     if (parts->context->grammars != NULL)
         grammar_cache_stats(parts->context->grammars, &out->grammars);
 }

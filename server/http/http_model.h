@@ -41,6 +41,7 @@ struct http_model_parts {
     /* The executor (process_executor.h) whose ranks live in a process of their own, or NULL. */
     const struct executor *rank_process;
     struct kv_event_publisher *kv_events; /* NULL: none */
+    struct kv_store *kv_store;            /* NULL: none */
     /* Appends the answer to /server_info, one JSON object. */
     void (*write_info)(void *context, struct byte_buffer *out);
     void *info_context;

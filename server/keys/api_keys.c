@@ -106,6 +106,7 @@ static int list_all(struct api_keys *keys, struct key_file *file, const int32_t 
     for (int i = 0; i < keys->num_fixed; i++) {
         struct key_entry entry;
         key_entry_init(&entry);
+        entry.hash = keys->fixed[i];
         CHECK(tenants[i] >= 0); /* they have the first places, and keep them */
         if (!key_of(keys, tenants[i])->is_listed)
             list_key(keys, key_of(keys, tenants[i]), &entry);

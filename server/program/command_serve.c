@@ -117,6 +117,7 @@ static const struct start_step {
     {command_serve_http_listen, NULL, NULL},
     {NULL, served_model_await_vocabulary, NULL},
     {NULL, served_model_await_verify, NULL},
+    {NULL, served_model_open_kv_store, NULL},
     {NULL, served_model_start_engine, NULL},
     {NULL, served_model_test, "tests the engine"},
     {NULL, served_model_load_adapters, NULL},

@@ -196,6 +196,25 @@ static int check_ranks(const struct options *options, const struct speculative_c
                      per_stage > 1 ? per_stage : num_stages);
 }
 
+/* What is on its way between the device and a store. */
+#define STORE_HOST_BYTES ((size_t)64 << 20)
+
+static int check_tiers(const struct options *options, struct error *err) {
+    const char *given = options->kv_store != NULL    ? "kv-store"
+                        : options->kv_host_bytes > 0 ? "kv-host-bytes"
+                                                     : NULL;
+    if (options->kv_store == NULL && options->kv_store_key_file != NULL)
+        return error_set(err, ERROR_CONFIG, "kv-store-key-file: is for kv-store, which is not set");
+    if (given != NULL && !options->enable_prefix_caching)
+        return error_set(err, ERROR_CONFIG, "%s: needs enable-prefix-caching, which is false",
+                         given);
+    if (options->kv_store != NULL && options->record != NULL)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: cannot be combined with record: a replay does not have the "
+                         "blocks that the store had");
+    return 0;
+}
+
 static enum weights_load_mode parse_load_mode(const char *name) {
     return strcmp(name, "broadcast") == 0 ? WEIGHTS_LOAD_BROADCAST : WEIGHTS_LOAD_SHARDS;
 }
@@ -206,7 +225,7 @@ int engine_options_executor(const struct options *options, const struct model *m
     struct speculative_config speculative;
     if (engine_options_read_speculative(options->speculative_config, &speculative, err) != 0)
         return -1;
-    if (check_ranks(options, &speculative, err) != 0 ||
+    if (check_ranks(options, &speculative, err) != 0 || check_tiers(options, err) != 0 ||
         check_max_model_len(options->max_model_len, trained, err) != 0)
         return -1;
     *out = (struct executor_config){
@@ -225,6 +244,9 @@ int engine_options_executor(const struct options *options, const struct model *m
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
+        .kept_bytes =
+            (size_t)options->kv_host_bytes + (options->kv_store != NULL ? STORE_HOST_BYTES : 0),
+        .shares_host_pools = options->kv_store != NULL,
         .most_model_len = options->max_model_len == 0 ? trained : 0,
         .limits =
             {
@@ -286,6 +308,7 @@ struct engine_config engine_options_read(const struct options *options, const st
         .core.model = &model->config,
         .core.num_stages = info->num_stages,
         .core.schedule.kv.caching = options->enable_prefix_caching,
+        .core.schedule.kv.keeps_evicted = options->kv_host_bytes > 0,
         .core.async_scheduling = options->async_scheduling,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,

@@ -84,6 +84,7 @@ static int load(struct served_model *served, struct error *err) {
         served_model_start_vocabulary, served_model_open_executor, NULL};
     static served_model_step *const after[] = {served_model_await_vocabulary,
                                                served_model_await_verify,
+                                               served_model_open_kv_store,
                                                served_model_start_engine,
                                                served_model_test,
                                                served_model_load_adapters,

@@ -38,6 +38,11 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
             err, ERROR_CONFIG,
             "sleep-idle-seconds: %lld; ranks that mpirun has started cannot sleep: must be 0",
             (long long)options->sleep_idle_seconds);
+    if (options->kv_store != NULL)
+        return error_set(
+            err, ERROR_CONFIG,
+            "kv-store: cannot be used with ranks that mpirun has started: their blocks "
+            "are in other processes");
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "server/program/served_model.h"
 
 #include "config/base/log.h"
+#include "engine/kv/kv_store.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_type.h"
@@ -368,6 +369,7 @@ int served_model_show(struct served_model *served, struct error *err) {
                           .max_adapters = served->info.lora.num_slots},
         .rank_process = served->info.rank_process > 0 ? served->executor : NULL,
         .kv_events = served->kv_events,
+        .kv_store = served->kv_store,
         .write_info = write_server_info,
         .info_context = &served->server_info,
     };
@@ -428,6 +430,8 @@ bool served_model_close(struct served_model *served, struct stop_guard *guard) {
     if (served->executor != NULL)
         served->executor->ops->destroy(served->executor);
     served->executor = NULL;
+    kv_store_close(served->kv_store);
+    served->kv_store = NULL;
     if (served->wake_fd >= 0)
         close(served->wake_fd);
     served->wake_fd = -1;

@@ -63,6 +63,7 @@ struct served_model {
     struct adapter_loader adapters;
     struct memory_table memory;
     struct kv_event_publisher *kv_events; /* NULL: nothing is published */
+    struct kv_store *kv_store;            /* NULL: none */
     char model_name[256]; /* name of a model without a given one; "": not known yet */
     char *served_names[OPTIONS_MAX_LIST]; /* of the options, or model_name */
     char *adapter_names[OPTIONS_MAX_LIST];
@@ -109,6 +110,9 @@ served_model_step served_model_start_vocabulary;
 served_model_step served_model_await_vocabulary;
 /* Loads the weights, and allocates all of the device's memory. */
 served_model_step served_model_open_executor;
+/* --kv-store: in a folder of the model's name, for what this executor computes. A store that
+ * another process uses for something else is a warning, and left alone. */
+served_model_step served_model_open_kv_store;
 /* Starts the engine with the drafter, and with the recording if there is one. */
 served_model_step served_model_start_engine;
 /* Computes one token to test the engine. */

@@ -3,7 +3,10 @@
 #include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
+#include "config/base/check.h"
 #include "engine/executor/process_executor.h"
+#include "engine/executor/store_tier.h"
+#include "models/files/content_hash.h"
 #include "kernels/dtype.h"
 #include "kernels/transport.h"
 #include "server/program/command_record.h"
@@ -13,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <math.h>
 #include <poll.h>
@@ -168,6 +172,63 @@ int served_model_open_kv_events(struct served_model *served, struct error *err) 
                                    &served->kv_events, err);
 }
 
+/* A name of a hub has a folder's separator in it. */
+static int make_store_path(const struct served_model *served, char *out, size_t size,
+                           struct error *err) {
+    const char *folder = served->options->kv_store;
+    int length = snprintf(out, size, "%s/%s", folder, served->http.names[0]);
+    if (length < 0 || (size_t)length >= size)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: has %zu bytes, too many with the model's name", strlen(folder));
+    for (char *c = out + strlen(folder) + 1; *c != '\0'; c++)
+        *c = *c == '/' ? '_' : *c;
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return error_set(err, ERROR_CONFIG, "kv-store: cannot make %s: %s", folder,
+                         strerror(errno));
+    return 0;
+}
+
+/* Whatever the bytes of a block depend on, besides what its key depends on. */
+static void identify_blocks(const struct served_model *served, uint8_t out[static 32]) {
+    const struct executor_info *info = &served->info;
+    const int32_t layout[] = {info->num_ranks, info->num_stages, info->has_mtp,
+                              info->limits.num_groups, info->limits.num_full_groups};
+    struct content_hash *hash = content_hash_create();
+    CHECK(hash != NULL);
+    content_hash_add_sized(hash, served->fingerprint, strlen(served->fingerprint));
+    content_hash_add(hash, info->draft_digest, sizeof(info->draft_digest));
+    content_hash_add(hash, layout, sizeof(layout));
+    content_hash_add(hash, info->pool_block_bytes, sizeof(info->pool_block_bytes));
+    memset(out, 0, 32);
+    content_hash_digest(hash, out);
+    content_hash_destroy(hash);
+}
+
+int served_model_open_kv_store(struct served_model *served, struct error *err) {
+    const struct options *options = served->options;
+    char path[4300];
+    if (options->kv_store == NULL)
+        return 0;
+    if (make_store_path(served, path, sizeof(path), err) != 0)
+        return -1;
+    struct kv_store_config config = {
+        .directory = path,
+        .max_bytes = options->kv_store_bytes,
+        .key_file = options->kv_store_key_file,
+        .forgets = strcmp(options->kv_store_mode, "forget") == 0,
+        .read_only = strcmp(options->kv_store_mode, "read-only") == 0,
+        .block_bytes = store_tier_block_bytes(&served->info),
+        .block_size = served->info.limits.block_size,
+    };
+    identify_blocks(served, config.identity);
+    if (kv_store_open(&config, &served->kv_store, err) == 0)
+        return 0;
+    if (err->code != ERROR_UNAVAILABLE)
+        return -1;
+    log_warning("%s: it is not used", err->message);
+    return 0;
+}
+
 /* A server that does not start keeps the recordings that are there. */
 int served_model_check_record(struct served_model *served, struct error *err) {
     const char *path = served->options->record;
@@ -216,8 +277,14 @@ int served_model_start_engine(struct served_model *served, struct error *err) {
     if (start_recording(served, &config, err) != 0)
         return -1;
     config.recorder = served->recorder;
+    config.store = served->kv_store;
     config.core.schedule.kv.events = kv_event_publisher_sink(served->kv_events);
     served->memory.engine_bytes = engine_memory_bytes(&config, served->tokenizer);
+    if (served->kv_store != NULL) {
+        struct kv_store_counts counts;
+        kv_store_get_counts(served->kv_store, &counts);
+        served->memory.engine_bytes += counts.memory_bytes;
+    }
     served->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (served->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));

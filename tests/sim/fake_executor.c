@@ -224,6 +224,7 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
         .sleep = executor_cannot_sleep,
         .wake = executor_cannot_start_again,
         .rank_stats = executor_has_no_stats,
+        .host_pools = executor_shares_no_host_pools,
     };
     *fake = (struct fake_executor){
         .base = {.ops = &ops, .can_lose_ranks = true},

@@ -55,9 +55,14 @@ void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
     for (int32_t i = 0; i < batch->copies.count; i++)
         EXPECT(sim, owners->device[batch->copies.to[i]] > 0, batch->copies.to[i]);
     for (int32_t i = 0; i < batch->swap_in.count; i++)
-        EXPECT(sim, owners->device[batch->swap_in.to[i]] > 0, batch->swap_in.to[i]);
-    for (int32_t i = 0; i < batch->swap_out.count; i++)
-        EXPECT(sim, owners->host[batch->swap_out.to[i]] > 0, batch->swap_out.to[i]);
+        EXPECT(sim,
+               owners->device[batch->swap_in.to[i]] > 0 || blocks[batch->swap_in.to[i]].pins > 0,
+               batch->swap_in.to[i]);
+    const enum kept_state *kept = sim->core.scheduler.blocks.tiers.states;
+    for (int32_t i = 0; i < batch->swap_out.count; i++) {
+        int32_t to = batch->swap_out.to[i];
+        EXPECT(sim, owners->host[to] > 0 || (kept != NULL && kept[to] != KEPT_NONE), to);
+    }
 }
 
 void invariants_check_capacity(struct simulation *sim, const struct batch *batch) {
@@ -89,8 +94,17 @@ static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
     return count;
 }
 
+/* Returns whether the store, or a step for it, uses a block of the host. */
+static bool is_kept_for_job(const struct simulation *sim, const struct block_pool *pool,
+                            int32_t block) {
+    const struct block_manager *blocks = &sim->core.scheduler.blocks;
+    const enum kept_state *kept = blocks->tiers.states;
+    return pool == &blocks->host && kept != NULL && kept[block] != KEPT_NONE &&
+           kept[block] != KEPT_READY;
+}
+
 /* Every block is free, or used by as many tables as it says; between steps nothing is pinned but
- * for the steps in flight. Returns how many blocks only these use. */
+ * for the steps in flight and the store. Returns how many blocks only these use. */
 static int32_t check_pool(struct simulation *sim, const struct block_pool *pool,
                           const int32_t *owners) {
     int32_t num_owned = 0, num_deferred = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
@@ -98,9 +112,10 @@ static int32_t check_pool(struct simulation *sim, const struct block_pool *pool,
         num_free += walk_free(sim, pool, &pool->cached[t], t);
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         EXPECT(sim, pool->blocks[b].references == owners[b], b);
-        EXPECT(sim, pool->blocks[b].pins == pool->blocks[b].is_deferred, b);
+        bool is_pinned = pool->blocks[b].is_deferred || is_kept_for_job(sim, pool, b);
+        EXPECT(sim, pool->blocks[b].pins == is_pinned, b);
         num_owned += owners[b] > 0;
-        num_deferred += owners[b] == 0 && pool->blocks[b].is_deferred;
+        num_deferred += owners[b] == 0 && is_pinned;
         sim->num_shared += owners[b] > 1;
     }
     EXPECT(sim, num_owned + num_deferred == pool->num_used, num_owned);
@@ -125,7 +140,10 @@ static void check_held_blocks(struct simulation *sim, const struct block_manager
 /* Of all groups: tokens that the sequence has and may read. */
 static int64_t num_read_slots(const struct simulation *sim, const struct sequence *s) {
     int64_t num_full = sim->limits.num_full_groups, num_tokens = sequence_num_computed_ahead(s);
-    int64_t num_unseen = sim->limits.window > 0 ? s->num_computed - sim->limits.window + 1 : 0;
+    int64_t num_awaited = (int64_t)s->table.num_awaited * sim->limits.block_size;
+    int64_t num_there = num_awaited > 0 ? num_awaited : s->num_computed;
+    num_tokens = num_awaited > 0 ? num_awaited : num_tokens;
+    int64_t num_unseen = sim->limits.window > 0 ? num_there - sim->limits.window + 1 : 0;
     int64_t num_seen = num_tokens - (num_unseen > 0 ? num_unseen : 0);
     return num_full * num_tokens + (s->table.num_groups - num_full) * num_seen;
 }
@@ -158,7 +176,9 @@ static void check_pools(struct simulation *sim) {
     EXPECT(sim, blocks->host.num_used == sim->core.stats.num_used_host_blocks,
            blocks->host.num_used);
     if (engine_core_is_idle(&sim->core))
-        EXPECT(sim, blocks->pool.num_used == 0 && blocks->host.num_used == 0,
+        EXPECT(sim,
+               blocks->pool.num_used == 0 &&
+                   (blocks->host.num_used == 0 || block_manager_has_jobs(blocks)),
                blocks->pool.num_used);
 }
 
@@ -169,64 +189,6 @@ static bool has_failed(const struct simulation *sim) {
 }
 
 /* --- Content --- */
-
-/* A set of hashes. */
-struct hash_set {
-    uint64_t items[2 * MAX_BLOCKS]; /* 0: none */
-};
-
-/* Returns whether it was new. */
-static bool add_to_set(struct hash_set *set, uint64_t hash) {
-    uint64_t at = hash % (2 * MAX_BLOCKS);
-    hash += hash == 0;
-    for (; set->items[at] != 0; at = (at + 1) % (2 * MAX_BLOCKS))
-        if (set->items[at] == hash)
-            return false;
-    set->items[at] = hash;
-    return true;
-}
-
-/* Checks that the content the cache knows of a block is in its slots, and was computed for the
- * tenant. */
-static void check_cached_block(struct simulation *sim, int32_t block) {
-    const struct block_manager *blocks = &sim->core.scheduler.blocks;
-    int32_t size = sim->limits.block_size;
-    const struct shadow_slot *slots = sim->executor.slots + (int64_t)block * size;
-    const int32_t *tokens = blocks->cache.tokens + (int64_t)block * size;
-    EXPECT(sim, slots[0].position >= 0 && slots[0].position % size == 0, block);
-    for (int32_t i = 0; i < size; i++) {
-        EXPECT(sim, slots[i].token == tokens[i], block);
-        EXPECT(sim, slots[i].position == slots[0].position + i, block);
-        EXPECT(sim, slots[i].scope == slots[0].scope, block);
-        EXPECT(sim, slots[i].group == slots[0].group, block);
-        EXPECT(sim,
-               i == 0 || slots[i].history == fake_model_hash(slots[i - 1].history, slots[i].token),
-               block);
-    }
-}
-
-/* No content is known twice. */
-static void check_cache(struct simulation *sim) {
-    static struct hash_set set;
-    const struct block_pool *pool = &sim->core.scheduler.blocks.pool;
-    int32_t size = sim->limits.block_size, num_cached = 0;
-    memset(&set, 0, sizeof(set));
-    for (int32_t b = 0; b < pool->num_blocks; b++) {
-        if (!pool->blocks[b].cached)
-            continue;
-        EXPECT(sim, sim->config.schedule.kv.caching, b);
-        if (!sim->config.schedule.kv.caching)
-            return;
-        check_cached_block(sim, b);
-        const struct shadow_slot *last = &sim->executor.slots[(int64_t)(b + 1) * size - 1];
-        EXPECT(sim,
-               add_to_set(&set, last->history ^ (last->scope * 3) ^ (uint64_t)last->group << 40),
-               b);
-        num_cached++;
-    }
-}
-
-/* --- Sequences --- */
 
 struct place {
     bool on_host;
@@ -253,18 +215,81 @@ static struct place find_content(const struct batch *batch, struct place place) 
     return place;
 }
 
-/* Returns the slots of a block of the table. Steps that were submitted may not have run. */
-static const struct shadow_slot *slots_of(const struct simulation *sim,
-                                          const struct block_table *table, int32_t group,
-                                          int32_t index) {
+/* Returns the slots with the content of a block. Steps that were submitted may not have run. */
+static const struct shadow_slot *slots_at(const struct simulation *sim, struct place place) {
     const struct fake_executor *fake = &sim->executor;
-    struct place place = {table->on_host, *block_table_at(table, group, index)};
     for (int32_t i = fake->num_submitted - 1; i >= 0; i--)
         if (!fake->submitted[i].has_run)
             place = find_content(fake->submitted[i].batch, place);
     return (place.on_host ? fake->host : fake->slots) +
            (int64_t)place.block * sim->limits.block_size;
 }
+
+/* A set of hashes. */
+struct hash_set {
+    uint64_t items[2 * MAX_BLOCKS]; /* 0: none */
+};
+
+/* Returns whether it was new. */
+static bool add_to_set(struct hash_set *set, uint64_t hash) {
+    uint64_t at = hash % (2 * MAX_BLOCKS);
+    hash += hash == 0;
+    for (; set->items[at] != 0; at = (at + 1) % (2 * MAX_BLOCKS))
+        if (set->items[at] == hash)
+            return false;
+    set->items[at] = hash;
+    return true;
+}
+
+/* Checks that the content that a cache knows of a block is in its slots, and was computed for the
+ * tenant. */
+static void check_cached_block(struct simulation *sim, const struct prefix_cache *cache,
+                               int32_t block, const struct shadow_slot *slots) {
+    int32_t size = sim->limits.block_size;
+    const int32_t *tokens = cache->tokens + (int64_t)block * size;
+    EXPECT(sim, slots[0].position >= 0 && slots[0].position % size == 0, block);
+    for (int32_t i = 0; i < size; i++) {
+        EXPECT(sim, slots[i].token == tokens[i], block);
+        EXPECT(sim, slots[i].position == slots[0].position + i, block);
+        EXPECT(sim, slots[i].scope == slots[0].scope, block);
+        EXPECT(sim, slots[i].group == slots[0].group, block);
+        EXPECT(sim,
+               i == 0 || slots[i].history == fake_model_hash(slots[i - 1].history, slots[i].token),
+               block);
+    }
+}
+
+/* No content is known twice. */
+static void check_cache(struct simulation *sim) {
+    static struct hash_set set;
+    const struct block_pool *pool = &sim->core.scheduler.blocks.pool;
+    int32_t size = sim->limits.block_size, num_cached = 0;
+    memset(&set, 0, sizeof(set));
+    for (int32_t b = 0; b < pool->num_blocks; b++) {
+        if (!pool->blocks[b].cached)
+            continue;
+        EXPECT(sim, sim->config.schedule.kv.caching, b);
+        if (!sim->config.schedule.kv.caching)
+            return;
+        const struct shadow_slot *slots = slots_at(sim, (struct place){false, b});
+        check_cached_block(sim, &sim->core.scheduler.blocks.cache, b, slots);
+        const struct shadow_slot *last = &slots[size - 1];
+        EXPECT(sim,
+               add_to_set(&set, last->history ^ (last->scope * 3) ^ (uint64_t)last->group << 40),
+               b);
+        num_cached++;
+    }
+}
+
+/* Of those that are not on their way from the store. */
+static void check_kept(struct simulation *sim) {
+    const struct block_tiers *tiers = &sim->core.scheduler.blocks.tiers;
+    for (int32_t b = 0; tiers->states != NULL && b < tiers->kept.num_blocks; b++)
+        if (prefix_cache_serial(&tiers->kept, b) != 0 && tiers->states[b] != KEPT_READING)
+            check_cached_block(sim, &tiers->kept, b, slots_at(sim, (struct place){true, b}));
+}
+
+/* --- Sequences --- */
 
 static int32_t first_held(const struct simulation *sim, const struct block_table *table,
                           int32_t group) {
@@ -279,7 +304,8 @@ static void check_content(struct simulation *sim, const struct sequence *s, int3
     const struct simulated_request *request = s->group->request->user;
     for (; p < s->num_computed && !sim->broken; p++) {
         if (slots == NULL || p % size == 0)
-            slots = slots_of(sim, table, group, p / size);
+            slots = slots_at(
+                sim, (struct place){table->on_host, *block_table_at(table, group, p / size)});
         const struct shadow_slot *slot = &slots[p % size];
         EXPECT(sim, slot->position == p && slot->group == group, p);
         EXPECT(sim, slot->token == sequence_token(s, p), p);
@@ -347,9 +373,14 @@ static void check_sequence(struct simulation *sim, const struct sequence *s) {
     int32_t size = sim->limits.block_size, window = sim->limits.window;
     bool holds = s->status == SEQUENCE_RUNNING || s->status == SEQUENCE_SWAPPED;
     int32_t needed = holds ? blocks_for_tokens(sequence_num_computed_ahead(s), size) : 0;
-    int32_t passed = window > 0 && holds && s->num_computed >= window
-                         ? (s->num_computed - window + 1) / size
-                         : 0;
+    int32_t num_there = s->num_computed;
+    if (s->table.num_awaited > 0) {
+        EXPECT(sim, s->table.num_awaited > needed, s->table.num_awaited);
+        needed = s->table.num_awaited;
+        num_there = needed * size;
+    }
+    int32_t passed =
+        window > 0 && holds && num_there >= window ? (num_there - window + 1) / size : 0;
     EXPECT(sim, s->table.num_blocks == needed, s->num_computed);
     EXPECT(sim, s->table.num_dropped == (passed < needed ? passed : needed), s->num_computed);
     EXPECT(sim, needed == 0 || s->table.on_host == (s->status == SEQUENCE_SWAPPED), s->choice);
@@ -510,8 +541,10 @@ void invariants_check_state(struct simulation *sim) {
     check_pools(sim);
     check_sequences(sim);
     check_shares(sim);
-    if (!sim->broken && !has_failed(sim))
+    if (!sim->broken && !has_failed(sim)) {
         check_cache(sim);
+        check_kept(sim);
+    }
     const struct step_plan *plan = sim->core.scheduler.plan; /* NULL: none was made yet */
     EXPECT(sim, plan == NULL || plan->num_tokens <= sim->limits.max_num_batched_tokens,
            plan->num_tokens);

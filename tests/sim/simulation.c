@@ -432,6 +432,7 @@ static void begin_executor(struct simulation *sim) {
         .sleep = executor_cannot_sleep,
         .wake = executor_cannot_start_again,
         .rank_stats = executor_has_no_stats,
+        .host_pools = executor_shares_no_host_pools,
     };
     const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
@@ -450,6 +451,22 @@ static void begin_executor(struct simulation *sim) {
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
     sim->watched.ops = &ops;
+}
+
+/* Host blocks, where the seed has none: a store needs some. */
+static void begin_tiers(struct simulation *sim) {
+    struct random random = random_from(sim->seed + 7);
+    struct block_manager_config *kv = &sim->config.schedule.kv;
+    if (sim->variant.tiers == TIERS_NONE)
+        return;
+    if (sim->limits.num_host_blocks == 0)
+        sim->limits.num_host_blocks = random_range(&random, 1, 2 * sim->limits.num_blocks);
+    kv->keeps_evicted = sim->variant.tiers != TIERS_STORE;
+    fake_store_init(&sim->store, &sim->executor, random_next(&random), &sim->now);
+    if (sim->variant.tiers != TIERS_HOST)
+        kv->store = &sim->store.tier;
+    if (random_once_in(&random, 8))
+        sim->store.is_read_only = true;
 }
 
 /* Of every third seed none. */
@@ -515,6 +532,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
                                        .num_shares = sim->config.schedule.num_shares};
     CHECK(queue_limits_init(&sim->queue) == 0);
     sim->config.queue = &sim->queue;
+    begin_tiers(sim);
     begin_executor(sim);
     begin_drafter(sim);
     begin_mask_workers(sim);
@@ -526,6 +544,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
 void simulation_finish(struct simulation *sim) {
     engine_core_abort(&sim->core, FINISH_ABORT);
     engine_core_finish(&sim->core);
+    fake_store_finish(&sim->store);
     fake_executor_finish(&sim->executor);
     queue_limits_finish(&sim->queue);
     if (sim->drafter != NULL)

@@ -10,6 +10,7 @@
 #include "tests/sim/fake_drafter.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_mask_workers.h"
+#include "tests/sim/fake_store.h"
 #include "tests/sim/flight_watch.h"
 #include "tests/sim/random_request.h"
 #include "tests/sim/stream_checker.h"
@@ -33,8 +34,12 @@ enum drafts {
     DRAFTS_MODEL, /* of a draft model; n-grams for those that it cannot draft for */
 };
 
+/* Below the device. */
+enum tiers { TIERS_NONE, TIERS_HOST, TIERS_STORE, TIERS_BOTH };
+
 /* What may differ between two runs of a seed without a difference in its streams. */
 struct simulation_variant {
+    enum tiers tiers;
     bool async_scheduling;
     bool mask_workers; /* masks take long */
     enum drafts drafts;
@@ -78,6 +83,7 @@ struct simulation {
     struct fake_executor executor;
     struct grammar_vocabulary *vocabulary;
     struct fake_mask_workers mask_workers;
+    struct fake_store store;
     struct fake_drafter fake_drafter;
     struct drafter *drafter; /* of the variant, or NULL */
     struct draft_counts drafts;

@@ -31,15 +31,23 @@ struct totals {
     struct draft_counts drafts;
     uint64_t loads, written, written_idle, adapted, mixed, unloads_loading, unloads_used, rewritten,
         adapter_hits;
+    uint64_t kept, promoted, stored, read, failed_reads;
 };
 
+static bool awaits_blocks(const struct sequence_group *group) {
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        if (group->sequences[i].table.num_awaited > 0)
+            return true;
+    return false;
+}
+
 /* The first group in order that can run must move on, or end, unless one that waits to be admitted,
- * or for a mask, is before it: liveness. Its request's id, or 0. */
+ * for a mask, or for blocks of the store, is before it: liveness. Its request's id, or 0. */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)
         g = g->list_next;
-    if (g != NULL && sequence_group_is_held(g))
+    if (g != NULL && (sequence_group_is_held(g) || awaits_blocks(g)))
         return 0;
     const struct sequence_group *waiting = NULL;
     while ((waiting = share_queue_next(&sim->core.scheduler.waiting, waiting)) != NULL)
@@ -87,7 +95,7 @@ static void step(struct simulation *sim, struct totals *totals) {
     bool ran = engine_core_step(&sim->core);
     EXPECT(sim,
            ran || engine_core_is_idle(core) || core->num_stalled > 0 ||
-               core->mask_jobs.num_running > 0,
+               core->mask_jobs.num_running > 0 || block_manager_has_jobs(&core->scheduler.blocks),
            0);
     EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
     EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);
@@ -256,6 +264,12 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->unloads_used += sim->num_unloads_used;
     totals->rewritten += sim->num_rewrites;
     totals->adapter_hits += sim->num_adapter_hits;
+    const struct block_tiers *tiers = &sim->core.scheduler.blocks.tiers;
+    totals->kept += tiers->num_kept;
+    totals->promoted += tiers->num_promoted;
+    totals->stored += sim->store.num_written;
+    totals->read += tiers->num_read;
+    totals->failed_reads += tiers->num_failed_reads;
 }
 
 /* --- Runs that must be alike --- */
@@ -349,15 +363,20 @@ static void know_costs(struct speculation *speculation) {
 static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variants[] = {
         {.async_scheduling = false},
-        {.async_scheduling = true, .mask_workers = seed % 3 > 0},
-        {.async_scheduling = seed % 2 == 0,
+        {.tiers = (enum tiers)(1 + seed % 3),
+         .async_scheduling = true,
+         .mask_workers = seed % 3 > 0},
+        {.tiers = (enum tiers)(seed / 2 % 4),
+         .async_scheduling = seed % 2 == 0,
          .mask_workers = seed / 8 % 2 == 0,
          .drafts = (enum drafts)(1 + seed / 2 % 5)},
-        {.async_scheduling = seed % 3 != 0,
+        {.tiers = (enum tiers)(seed / 3 % 4),
+         .async_scheduling = seed % 3 != 0,
          .mask_workers = seed / 4 % 2 == 0,
          .drafts = (enum drafts)(seed % 6),
          .loses_ranks = true},
-        {.async_scheduling = true,
+        {.tiers = (enum tiers)(seed / 5 % 4),
+         .async_scheduling = true,
          .mask_workers = seed / 2 % 2 == 0,
          .drafts = seed % 2 == 0 ? DRAFTS_NONE : (enum drafts)(1 + seed / 2 % 4),
          .num_stages = 2,
@@ -407,6 +426,11 @@ static bool print_totals(const struct totals *totals) {
         {"blocks swapped in", totals->swapped_in},
         {"blocks copied on write", totals->copies},
         {"tokens found in the prefix cache", totals->hits},
+        {"blocks kept below the device", totals->kept},
+        {"blocks that came back from there", totals->promoted},
+        {"blocks written to a store", totals->stored},
+        {"blocks read from it", totals->read},
+        {"reads that failed", totals->failed_reads},
         {"shared blocks, summed over steps", totals->shared},
         {"blocks out of the window, summed over steps", totals->dropped},
         {"steps with stalled readers", totals->stalls},

@@ -138,6 +138,8 @@ int cuda_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struc
 void cuda_buffer_free(struct backend *b, struct buffer *buffer);
 int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
 void cuda_host_free(struct backend *b, struct buffer *buffer);
+int cuda_host_pin(struct backend *b, void *memory, size_t bytes, struct error *err);
+void cuda_host_unpin(struct backend *b, void *memory);
 void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
 /* cuda_step.c */

@@ -75,3 +75,17 @@ void cuda_host_free(struct backend *b, struct buffer *buffer) {
         CUDA_RELEASE(cuda_state_of(b), cudaFreeHost(buffer->data));
     *buffer = (struct buffer){0};
 }
+
+int cuda_host_pin(struct backend *b, void *memory, size_t bytes, struct error *err) {
+    cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return error_set(err, ERROR_MEMORY, "cannot pin %.1f MiB of host memory", mib(bytes));
+    }
+    return CUDA_START(status, err);
+}
+
+void cuda_host_unpin(struct backend *b, void *memory) {
+    settle(cuda_state_of(b));
+    CUDA_RELEASE(cuda_state_of(b), cudaHostUnregister(memory));
+}

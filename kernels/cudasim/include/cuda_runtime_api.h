@@ -75,6 +75,8 @@ enum cudaError {
     cudaErrorLaunchOutOfResources = 701,
     cudaErrorLaunchTimeout = 702,
     cudaErrorAssert = 710,
+    cudaErrorHostMemoryAlreadyRegistered = 712,
+    cudaErrorHostMemoryNotRegistered = 713,
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
@@ -231,6 +233,9 @@ CUDASIM_MUST_CHECK cudaError_t cudaFree(void *dev_ptr);
 CUDASIM_MUST_CHECK cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags);
 CUDASIM_MUST_CHECK cudaError_t cudaMallocHost(void **host_ptr, size_t size);
 CUDASIM_MUST_CHECK cudaError_t cudaFreeHost(void *host_ptr);
+#define cudaHostRegisterDefault 0x00
+CUDASIM_MUST_CHECK cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags);
+CUDASIM_MUST_CHECK cudaError_t cudaHostUnregister(void *ptr);
 CUDASIM_MUST_CHECK cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 CUDASIM_MUST_CHECK cudaError_t cudaMemcpy(void *dst, const void *src, size_t count,
                                           enum cudaMemcpyKind kind);

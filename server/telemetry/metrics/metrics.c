@@ -306,6 +306,37 @@ static void write_engine_metrics(const struct metrics_text *w, const struct metr
     write_step_parts(w, s);
 }
 
+/* Blocks that the device has lost, by where they are. */
+static void write_tiers(const struct metrics_text *w, const struct metrics_model *model) {
+    static const char *const tiers[2] = {"host", "store"}, *const ways[2] = {"write", "read"};
+    const struct engine_stats *s = &model->engine;
+    const struct kv_store_counts *store = &model->kv_store;
+    metrics_text_pair(
+        w, "kv_tier_blocks", "gauge", "KV blocks that can be found below the device.", "tier",
+        tiers, (const uint64_t[2]){(uint64_t)s->num_kept_blocks, (uint64_t)store->num_blocks});
+    metrics_text_pair(w, "kv_tier_hits_total", "counter",
+                      "KV blocks that came back from a tier; those of the store pass the host.",
+                      "tier", tiers, (const uint64_t[2]){s->promoted_blocks, s->stored_reads});
+    metrics_text_pair(w, "kv_tier_stored_total", "counter", "KV blocks copied to a tier.", "tier",
+                      tiers, (const uint64_t[2]){s->kept_blocks, store->num_written});
+    metrics_text_pair(w, "kv_tier_evicted_total", "counter",
+                      "KV blocks that a tier has lost to make room.", "tier", tiers,
+                      (const uint64_t[2]){s->evicted_kept_blocks, store->num_evicted});
+    metrics_text_pair(w, "kv_store_bytes_total", "counter", "Bytes of KV blocks, by direction.",
+                      "direction", ways,
+                      (const uint64_t[2]){store->bytes_written, store->bytes_read});
+    metrics_text_single(w, "kv_store_read_seconds_total", "counter",
+                        "Time that reading KV blocks took.", (double)store->read_ns * 1e-9);
+    metrics_text_single(w, "kv_store_write_seconds_total", "counter",
+                        "Time that writing KV blocks took.", (double)store->write_ns * 1e-9);
+    metrics_text_single(w, "kv_store_max_blocks", "gauge", "KV blocks that the store has room for.",
+                        store->max_blocks);
+    metrics_text_single(w, "kv_store_damaged_total", "counter",
+                        "KV blocks that were damaged in the store.", (double)store->num_damaged);
+    metrics_text_single(w, "kv_store_failed_writes_total", "counter",
+                        "KV blocks that could not be written.", (double)store->num_failed_writes);
+}
+
 static void write_caches(const struct metrics_text *w, const struct metrics_model *model) {
     const struct kv_event_stats *events = &model->kv_events;
     const struct grammar_cache_stats *grammars = &model->grammars;
@@ -324,6 +355,7 @@ static void write_caches(const struct metrics_text *w, const struct metrics_mode
     metrics_text_single(w, "grammar_cache_bytes", "gauge",
                         "Memory of the grammars that are kept, with the masks that are known.",
                         (double)grammars->bytes);
+    write_tiers(w, model);
 }
 
 static void write_recording(const struct metrics_text *w, const struct metrics_model *model) {

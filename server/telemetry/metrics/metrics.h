@@ -3,6 +3,7 @@
 #define QUIRE_SERVER_TELEMETRY_METRICS_METRICS_H
 
 #include "config/base/byte_buffer.h"
+#include "engine/kv/kv_store.h"
 #include "engine/executor/executor.h"
 #include "engine/grammar/machine/grammar_cache.h"
 #include "engine/stats/engine_stats.h"
@@ -69,6 +70,7 @@ struct metrics_model {
     bool has_rank_process;
     struct process_stats ranks; /* of the rank process */
     struct kv_event_stats kv_events;
+    struct kv_store_counts kv_store; /* zeros: there is none */
     struct grammar_cache_stats grammars;
 };
 

@@ -211,6 +211,7 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
         .sleep = executor_cannot_sleep,
         .wake = executor_cannot_start_again,
         .rank_stats = executor_has_no_stats,
+        .host_pools = executor_shares_no_host_pools,
     };
     static struct engine_core core;
     struct remote remote = {.base = {.ops = &ops}, .way = way};

@@ -151,7 +151,8 @@ static void start(struct fixture *f, bool async_scheduling) {
                                    .restart = restart,
                                    .sleep = executor_cannot_sleep,
                                    .wake = executor_cannot_start_again,
-                                   .rank_stats = executor_has_no_stats};
+                                   .rank_stats = executor_has_no_stats,
+                                   .host_pools = executor_shares_no_host_pools};
     f->executor.ops = &f->ops;
     const struct engine_core_config config = {
         .schedule.kv.limits = &f->limits,

@@ -50,12 +50,12 @@ static void test_an_adapter_has_roots_of_its_own(void **state) {
     struct block_key_secret secret = fixed_secret(1), other_secret = fixed_secret(2);
     struct block_key root = block_key_root(&secret, 0, NULL, 0);
     struct block_key salted = block_key_root(&secret, 0, "ab", 2);
-    struct block_key adapted = block_key_root_of_adapter(&secret, &root, "0123456789abcdef", 16);
-    assert_same(adapted, block_key_root_of_adapter(&secret, &root, "0123456789abcdef", 16));
+    struct block_key adapted = block_key_root_of(&secret, &root, "0123456789abcdef", 16);
+    assert_same(adapted, block_key_root_of(&secret, &root, "0123456789abcdef", 16));
     assert_differ(adapted, root);
-    assert_differ(adapted, block_key_root_of_adapter(&secret, &root, "0123456789abcdeF", 16));
-    assert_differ(adapted, block_key_root_of_adapter(&secret, &salted, "0123456789abcdef", 16));
-    assert_differ(adapted, block_key_root_of_adapter(&other_secret, &root, "0123456789abcdef", 16));
+    assert_differ(adapted, block_key_root_of(&secret, &root, "0123456789abcdeF", 16));
+    assert_differ(adapted, block_key_root_of(&secret, &salted, "0123456789abcdef", 16));
+    assert_differ(adapted, block_key_root_of(&other_secret, &root, "0123456789abcdef", 16));
     assert_differ(adapted, block_key_root(&secret, 0, "0123456789abcdef", 16));
 }
 

@@ -44,10 +44,29 @@ struct told_block {
     int32_t tokens[MAX_BLOCK_SIZE];
 };
 
+#define MAX_STORED 256
+#define MAX_RUNNING_JOBS 6
+
+/* A block in the store, or a job of it: nothing is stored before the job ends. */
+struct stored_content {
+    bool is_used;
+    struct block_key key, previous;
+    int32_t group, num_drafted;
+    int32_t tokens[MAX_BLOCK_SIZE];
+    uint64_t data[MAX_BLOCK_SIZE];
+};
+
+struct store_job {
+    bool is_read;
+    int32_t host_block;
+    struct stored_content content;
+};
+
 /* Counts how often each thing happened, over all seeds: a test of what never happens is none. */
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
         replaced, forgotten, same, deferred, flushed, skipped;
+    uint64_t kept, promoted, written, read, not_read, awaited, loaded, lost, given_up;
 };
 
 struct model {
@@ -63,6 +82,11 @@ struct model {
     struct kv_event_sink events;
     struct told_block told[MAX_BLOCKS]; /* what the events leave: blocks that are found */
     int32_t num_told;
+    struct kv_tier store;
+    struct stored_content stored[MAX_STORED];
+    struct store_job jobs[MAX_RUNNING_JOBS];
+    int32_t num_jobs;
+    bool has_moved; /* the moves that are still listed were made */
 };
 
 static struct coverage seen;
@@ -115,7 +139,7 @@ static struct model_sequence *any_sequence(struct model *model) {
 }
 
 static bool on_device(const struct model_sequence *s) {
-    return s->active && !s->table.on_host;
+    return s->active && !s->table.on_host && s->table.num_awaited == 0;
 }
 
 static struct token_view tokens_of(const struct model_sequence *s) {
@@ -203,6 +227,96 @@ static void audit_events(struct model *model) {
     }
 }
 
+/* --- The store --- */
+
+static bool is_content(const struct stored_content *stored, const struct block_content *content,
+                       int32_t num_tokens) {
+    return stored->is_used && stored->group == content->group &&
+           block_key_equal(&stored->key, &content->key) &&
+           block_key_equal(&stored->previous, &content->previous) &&
+           memcmp(stored->tokens, content->tokens, (size_t)num_tokens * sizeof(int32_t)) == 0;
+}
+
+static struct stored_content *find_stored(struct model *model,
+                                          const struct block_content *content) {
+    for (int32_t i = 0; i < MAX_STORED; i++)
+        if (is_content(&model->stored[i], content, block_size(model)))
+            return &model->stored[i];
+    return NULL;
+}
+
+static bool store_has(void *context, const struct block_content *content) {
+    return find_stored(context, content) != NULL;
+}
+
+static bool store_takes_writes(void *context) {
+    return ((const struct model *)context)->seed % 6 > 0;
+}
+
+static bool begin_job(struct model *model, const struct store_job *job) {
+    for (int32_t i = 0; i < model->num_jobs; i++)
+        EXPECT(model, model->jobs[i].host_block != job->host_block);
+    if (model->num_jobs == MAX_RUNNING_JOBS || below(model, 8) == 0)
+        return false;
+    model->jobs[model->num_jobs++] = *job;
+    return true;
+}
+
+static bool store_write(void *context, const struct block_content *content, int32_t num_drafted,
+                        int32_t host_block) {
+    struct model *model = context;
+    struct store_job job = {.host_block = host_block,
+                            .content = {.is_used = true,
+                                        .key = content->key,
+                                        .previous = content->previous,
+                                        .group = content->group,
+                                        .num_drafted = num_drafted}};
+    memcpy(job.content.tokens, content->tokens, (size_t)block_size(model) * sizeof(int32_t));
+    EXPECT(model, find_stored(model, content) == NULL);
+    return begin_job(model, &job);
+}
+
+static bool store_read(void *context, const struct block_content *content, int32_t host_block) {
+    struct model *model = context;
+    const struct stored_content *stored = find_stored(model, content);
+    EXPECT(model, stored != NULL);
+    const struct store_job job = {.is_read = true, .host_block = host_block, .content = *stored};
+    return begin_job(model, &job);
+}
+
+/* What a job reads or writes does not change while it runs: all of it is copied at its end. */
+static bool store_next_done(void *context, struct kv_tier_done *out) {
+    struct model *model = context;
+    if (model->num_jobs == 0 || below(model, 3) == 0)
+        return false;
+    int32_t which = below(model, model->num_jobs);
+    struct store_job job = model->jobs[which];
+    model->jobs[which] = model->jobs[--model->num_jobs];
+    uint64_t *data = model->host[job.host_block];
+    *out = (struct kv_tier_done){.host_block = job.host_block,
+                                 .is_read = job.is_read,
+                                 .is_ok = below(model, 8) > 0,
+                                 .num_drafted = job.content.num_drafted,
+                                 .ns = 1 + below(model, 1000)};
+    if (job.is_read && out->is_ok)
+        memcpy(data, job.content.data, sizeof(job.content.data));
+    memcpy(job.content.data, data, sizeof(job.content.data));
+    if (!job.is_read && out->is_ok)
+        model->stored[below(model, MAX_STORED)] = job.content;
+    seen.written += !job.is_read && out->is_ok;
+    seen.read += job.is_read && out->is_ok;
+    seen.not_read += job.is_read && !out->is_ok;
+    for (int32_t i = 0; i < MAX_STORED && job.is_read && !out->is_ok; i++)
+        model->stored[i].is_used &= !block_key_equal(&model->stored[i].key, &job.content.key);
+    return true;
+}
+
+/* Nothing is left to wait for. */
+static void store_drain(void *context) {
+    struct model *model = context;
+    EXPECT(model, model->num_jobs == 0);
+}
+
 /* --- Audits --- */
 
 static int32_t count_owners(const struct model *model, bool of_host, int32_t block) {
@@ -250,8 +364,11 @@ static void audit_pool(const struct model *model, const struct block_pool *pool,
 /* A source has a pin for each move, and a block deferred for a step in flight one for that. */
 static void audit_pins(const struct model *model, const struct block_pool *pool,
                        const struct move_list *moves) {
+    const enum kept_state *states = model->manager.tiers.states;
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         int32_t pins = pool->blocks[b].is_deferred;
+        if (pool == &model->manager.host && states != NULL)
+            pins += states[b] != KEPT_NONE && states[b] != KEPT_READY;
         for (int32_t i = 0; i < moves->count; i++)
             pins += moves->from[i] == b;
         EXPECT(model, pool->blocks[b].pins == pins);
@@ -282,6 +399,27 @@ static void audit_flights(const struct model *model) {
     }
 }
 
+/* Every content that the host keeps has one block, every free one of them is ready. */
+static void audit_tiers(const struct model *model) {
+    const struct block_manager *m = &model->manager;
+    const struct block_tiers *tiers = &m->tiers;
+    int32_t num_known = 0, num_filling = 0, num_reads = 0, num_writes = 0;
+    for (int32_t b = 0; tiers->states != NULL && b < m->host.num_blocks; b++) {
+        bool is_known = prefix_cache_serial(&tiers->kept, b) != 0;
+        num_known += is_known;
+        num_filling += tiers->states[b] == KEPT_FILLING;
+        num_writes += tiers->states[b] == KEPT_WRITING;
+        num_reads += tiers->states[b] == KEPT_READING;
+        EXPECT(model, !m->host.blocks[b].cached || is_known);
+        EXPECT(model, tiers->states[b] != KEPT_READY || (is_known && m->host.blocks[b].cached));
+    }
+    if (tiers->states == NULL)
+        return;
+    EXPECT(model, num_known == tiers->kept.num_known && num_filling == tiers->num_filling);
+    EXPECT(model, num_writes + num_reads == model->num_jobs);
+    EXPECT(model, num_writes == tiers->num_writes && num_reads <= model->num_jobs);
+}
+
 static void audit(const struct model *model) {
     const struct block_manager *m = &model->manager;
     audit_pool(model, &m->pool, false);
@@ -289,6 +427,7 @@ static void audit(const struct model *model) {
     audit_pins(model, &m->pool, &m->copies);
     audit_pins(model, &m->host, &m->swap_in);
     audit_flights(model);
+    audit_tiers(model);
     audit_moves(model, &m->swap_out, &m->host, false);
     audit_moves(model, &m->swap_in, &m->pool, false);
     audit_moves(model, &m->copies, &m->pool, true);
@@ -296,6 +435,14 @@ static void audit(const struct model *model) {
 
 static uint64_t digest_of(const struct model_sequence *s, int32_t group, int32_t position) {
     return s->digests[position] + (uint64_t)group;
+}
+
+/* What a device block has once the moves that are listed by now are made: those of the cache. */
+static const uint64_t *coming_content(const struct model *model, int32_t block) {
+    const struct block_manager *m = &model->manager;
+    int32_t host = model->has_moved ? -1 : move_list_source(&m->swap_in, block);
+    int32_t device = host >= 0 ? move_list_source(&m->swap_out, host) : block;
+    return device >= 0 ? model->device[device] : model->host[host];
 }
 
 /* Of all groups that hold it. */
@@ -308,9 +455,9 @@ static void expect_content(const struct model *model, const struct model_sequenc
             EXPECT(model, (block >= 0) == (g < groups_at(model, &s->table, p / size)));
             if (block < 0)
                 continue;
-            uint64_t found =
-                s->table.on_host ? model->host[block][p % size] : model->device[block][p % size];
-            EXPECT(model, found == digest_of(s, g, p));
+            const uint64_t *found =
+                s->table.on_host ? model->host[block] : coming_content(model, block);
+            EXPECT(model, found[p % size] == digest_of(s, g, p));
         }
 }
 
@@ -336,11 +483,26 @@ static void match(struct model *model, struct model_sequence *s) {
     EXPECT(model, added == 0 || model->manager.config.caching);
     int32_t unseen = num_unseen(model, s->num_computed);
     EXPECT(model, s->table.num_dropped == num_dropped || s->table.num_dropped == unseen);
-    EXPECT(model,
-           added == 0 || model->limits.num_full_groups == 0 || s->table.num_dropped <= unseen);
+    EXPECT(model, added == 0 || s->table.num_dropped <= unseen);
     expect_content(model, s, before, s->num_computed);
     seen.hits += added > 0;
     seen.skipped += s->table.num_dropped > num_dropped;
+}
+
+/* What the store has beyond that. */
+static void await(struct model *model, struct model_sequence *s) {
+    struct block_manager *m = &model->manager;
+    int32_t num_reads, limit = s->num_tokens;
+    const struct token_view view = tokens_of(s);
+    int32_t found = block_manager_find_stored(m, &s->table, &view, limit, &num_reads);
+    if (found == 0)
+        return;
+    EXPECT(model, found % block_size(model) == 0 && num_reads > 0);
+    EXPECT(model, s->num_computed + found <= limit);
+    block_manager_await(m, &s->table, &view, limit);
+    EXPECT(model, s->table.num_awaited * block_size(model) == s->num_computed + found);
+    EXPECT(model, block_manager_num_awaited(m, &s->table) == num_reads);
+    seen.awaited++;
 }
 
 static void begin(struct model *model, struct model_sequence *s) {
@@ -361,6 +523,49 @@ static void start(struct model *model) {
     begin(model, s);
     write_tokens(model, s, 0, 1 + below(model, MAX_TOKENS));
     match(model, s);
+    if (below(model, 2) > 0)
+        await(model, s);
+}
+
+static void await_more(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (!on_device(s) || s->num_planned > 0 ||
+        s->num_computed != s->table.num_blocks * block_size(model))
+        return;
+    match(model, s);
+    await(model, s);
+}
+
+static void load(struct model *model, struct model_sequence *s) {
+    struct block_manager *m = &model->manager;
+    if (!s->active || s->table.num_awaited == 0)
+        return;
+    const struct token_view view = tokens_of(s);
+    int32_t num_awaited = s->table.num_awaited, size = block_size(model);
+    bool gives_up = below(model, 8) == 0;
+    enum block_load arrived = block_manager_load(m, &s->table, &view, gives_up);
+    EXPECT(model, arrived != BLOCKS_COMING || (!gives_up && s->table.num_awaited == num_awaited));
+    if (arrived == BLOCKS_COMING)
+        return;
+    EXPECT(model, s->table.num_awaited == 0 && s->table.num_keyed == s->table.num_blocks);
+    EXPECT(model, arrived != BLOCKS_THERE || s->table.num_blocks == num_awaited);
+    s->num_computed = s->table.num_blocks * size;
+    expect_content(model, s, s->table.num_dropped * size, s->num_computed);
+    seen.loaded += arrived == BLOCKS_THERE;
+    seen.lost += arrived == BLOCKS_LOST && !gives_up;
+    seen.given_up += arrived == BLOCKS_LOST && gives_up;
+}
+
+static void load_more(struct model *model) {
+    load(model, any_sequence(model));
+}
+
+static void poll_store(struct model *model) {
+    block_manager_poll(&model->manager);
+}
+
+static void save_some(struct model *model) {
+    block_manager_save(&model->manager);
 }
 
 static void match_more(struct model *model) {
@@ -485,7 +690,7 @@ static void generate(struct model *model) {
 
 static void drop_before(struct model *model) {
     struct model_sequence *s = any_sequence(model);
-    if (!s->active || below(model, 3) > 0)
+    if (!s->active || s->table.num_awaited > 0 || below(model, 3) > 0)
         return;
     int32_t position = below(model, s->num_computed + 1);
     block_manager_drop_before(&model->manager, &s->table, position);
@@ -500,12 +705,25 @@ static int32_t choose_group(struct model *model, bool on_host, struct model_sequ
     for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
         struct model_sequence *s = &model->sequences[i];
         bool fits = s->active && s->table.on_host == on_host && (on_host || !s->came_in);
+        fits &= s->table.num_awaited == 0 || below(model, 4) == 0;
         if (!fits || below(model, 3) == 0)
             continue;
         group[count] = s;
         tables[count++] = &s->table;
     }
     return count;
+}
+
+static bool comes_in(const struct model *model, const struct block_table *table) {
+    const struct block_manager *m = &model->manager;
+    bool comes = table->num_awaited > 0;
+    for (int32_t b = 0; b < table->num_blocks; b++)
+        for (int32_t g = 0; g < groups_at(model, table, b); g++) {
+            int32_t block = *block_table_at(table, g, b);
+            int32_t source = move_list_source(&m->copies, block);
+            comes |= move_list_source(&m->swap_in, source >= 0 ? source : block) >= 0;
+        }
+    return comes;
 }
 
 static void swap_out(struct model *model) {
@@ -515,8 +733,11 @@ static void swap_out(struct model *model) {
     int32_t num_tables = choose_group(model, false, group, tables);
     int32_t num_before = m->swap_out.count, num_free = block_pool_num_free(&m->host);
     int32_t distinct = block_manager_count_distinct(m, tables, num_tables);
+    bool comes = false;
+    for (int32_t i = 0; i < num_tables; i++)
+        comes |= comes_in(model, tables[i]);
     bool done = block_manager_swap_out(m, tables, num_tables);
-    EXPECT(model, done || distinct > num_free);
+    EXPECT(model, done ? !comes : comes || distinct > num_free);
     EXPECT(model, done || m->swap_out.count == num_before);
     for (int32_t i = 0; i < num_tables; i++) {
         EXPECT(model, tables[i]->on_host == done);
@@ -573,9 +794,10 @@ static void same_next(struct model *model) {
 
 static void plan_something(struct model *model) {
     static void (*const operations[])(struct model *) = {
-        start,    start,   start,      start,     grant,       grant,       grant,    grant,
-        grant,    grant,   match_more, fork_any,  fork_any,    fork_any,    generate, rewrite,
-        withdraw, swap_in, swap_out,   same_next, drop_before, release_any,
+        start,       start,      start,      start,      grant,     grant,      grant,
+        grant,       grant,      grant,      match_more, fork_any,  fork_any,   fork_any,
+        generate,    rewrite,    withdraw,   swap_in,    swap_out,  same_next,  drop_before,
+        release_any, await_more, await_more, load_more,  load_more, poll_store, save_some,
     };
     operations[below(model, (int32_t)(sizeof(operations) / sizeof(operations[0])))](model);
 }
@@ -604,6 +826,7 @@ static void run_step(struct model *model) {
     move(model, &m->swap_out, (const uint64_t(*)[MAX_BLOCK_SIZE])model->device, model->host);
     move(model, &m->swap_in, (const uint64_t(*)[MAX_BLOCK_SIZE])model->host, model->device);
     move(model, &m->copies, (const uint64_t(*)[MAX_BLOCK_SIZE])model->device, model->device);
+    model->has_moved = true;
     audit_contents(model);
     for (int32_t i = 0; i < NUM_SEQUENCES; i++)
         if (on_device(&model->sequences[i]))
@@ -627,7 +850,10 @@ static void submit(struct model *model) {
     }
     for (int32_t i = 0; i < m->copies.count; i++)
         model->used_in[m->copies.from[i]] = number;
+    seen.kept += m->tiers.num_kept > 0;
+    seen.promoted += m->tiers.num_promoted > 0;
     block_manager_submit(m, tables, num_tables);
+    model->has_moved = false;
 }
 
 static void collect_down_to(struct model *model, int32_t num_left) {
@@ -658,8 +884,7 @@ static void expect_found(struct model *model, const struct model_sequence *s) {
         if (!model->sequences[i].active)
             probe = &model->sequences[i];
     int32_t num_full = s->num_computed / block_size(model);
-    int32_t unseen =
-        model->limits.num_full_groups > 0 ? num_unseen(model, num_full * block_size(model)) : 0;
+    int32_t unseen = num_unseen(model, num_full * block_size(model));
     if (probe == NULL || !model->manager.config.caching || s->table.num_dropped > unseen)
         return;
     *probe = *s;
@@ -712,6 +937,10 @@ static void flush(struct model *model) {
 }
 
 static void step(struct model *model) {
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
+        poll_store(model);
+        load(model, &model->sequences[i]);
+    }
     for (int32_t n = below(model, below(model, 4) == 0 ? 200 : 20); n > 0; n--) {
         plan_something(model);
         audit(model);
@@ -727,11 +956,18 @@ static void step(struct model *model) {
     collect_down_to(model, below(model, 2));
     audit(model);
     audit_events(model);
-    if (below(model, 30) == 0) {
+    if (below(model, model->manager.config.store != NULL ? 6 : 30) == 0)
         flush(model);
-    }
     poison_free(model);
     audit_contents(model);
+}
+
+/* Until the manager has seen all of them. */
+static void end_jobs(struct model *model) {
+    block_manager_flush_cache(&model->manager);
+    while (block_manager_has_jobs(&model->manager))
+        block_manager_poll(&model->manager);
+    EXPECT(model, model->num_jobs == 0);
 }
 
 static void run(uint32_t seed) {
@@ -754,6 +990,16 @@ static void run(uint32_t seed) {
     model->events = (struct kv_event_sink){
         .stored = note_stored, .removed = note_removed, .cleared = note_cleared, .context = model};
     config.events = &model->events;
+    config.keeps_evicted = below(model, 2) > 0;
+    model->store = (struct kv_tier){.has = store_has,
+                                    .takes_writes = store_takes_writes,
+                                    .write = store_write,
+                                    .read = store_read,
+                                    .next_done = store_next_done,
+                                    .drain = store_drain,
+                                    .context = model};
+    if (below(model, 3) > 0)
+        config.store = &model->store;
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
         config.secret.bytes[i] = (unsigned char)below(model, 256);
     assert_int_equal(block_manager_init(&model->manager, &config), 0);
@@ -764,6 +1010,7 @@ static void run(uint32_t seed) {
             release(model, &model->sequences[i]);
     collect_down_to(model, 0);
     EXPECT(model, model->manager.pool.num_used == 0);
+    end_jobs(model);
     EXPECT(model, model->manager.host.num_used == 0);
     block_manager_finish(&model->manager);
     EXPECT(model, model->num_told == 0);
@@ -776,9 +1023,13 @@ static void test_random_operations(void **state) {
     const uint64_t counts[] = {
         seen.hits,       seen.copies,  seen.swapped_out, seen.swapped_in, seen.found_on_the_way_in,
         seen.taken_back, seen.refused, seen.replaced,    seen.forgotten,  seen.same,
-        seen.deferred,   seen.flushed, seen.skipped};
+        seen.deferred,   seen.flushed, seen.skipped,     seen.kept,       seen.promoted,
+        seen.written,    seen.read,    seen.awaited};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_true(counts[i] > NUM_SEEDS / 2);
+    const uint64_t rare[] = {seen.not_read, seen.loaded, seen.lost, seen.given_up};
+    for (size_t i = 0; i < sizeof(rare) / sizeof(rare[0]); i++)
+        assert_true(rare[i] > NUM_SEEDS / 8);
 }
 
 int main(void) {

@@ -75,7 +75,7 @@ static void test_what_was_written_is_read(void **state) {
     assert_int_equal(counts.bytes_written, 3 * STORE_BLOCK_BYTES);
     assert_int_equal(counts.bytes_read, 3 * STORE_BLOCK_BYTES);
     assert_int_equal(counts.num_damaged + counts.num_failed_writes + counts.num_evicted, 0);
-    assert_true(counts.write_ns > 0 && counts.read_ns > 0 && counts.index_bytes > 0);
+    assert_true(counts.write_ns > 0 && counts.read_ns > 0 && counts.memory_bytes > 0);
 }
 
 static void test_a_key_alone_is_not_believed(void **state) {
