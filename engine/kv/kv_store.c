@@ -169,7 +169,6 @@ bool kv_store_write(struct kv_store *store, const struct block_content *content,
                     int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
                     int32_t tag) {
     bool evicted;
-    update_view(store);
     if (!store->view.is_owner || kv_store_threads_is_paused(store->threads))
         return false;
     struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);

@@ -9,7 +9,8 @@
  *
  * One process owns a folder. Others with the same identity may read it while it does; each becomes
  * the owner when that one ends, unless it is read-only. It notices within some seconds what the
- * owner has added, and as a miss what it has dropped.
+ * owner has added, and as a miss what it has dropped; kv_store_next_done takes it over, so that
+ * what kv_store_has finds does not change between two calls of that.
  *
  * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
  * say otherwise, and wait neither for the disk nor for a thread that does. */

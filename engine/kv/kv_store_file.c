@@ -15,9 +15,7 @@
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
-#define CHANGES_AT 2048       /* in the header's page */
-#define CHUNK_BYTES (1 << 20) /* of records, read at a time */
-#define STAMPS_PER_WRITE 8192
+#define CHANGES_AT 2048 /* in the header's page */
 #define FORMAT_VERSION 1
 
 static const char magic[8] = "QUIREKVS";
@@ -38,40 +36,22 @@ struct sealed_header {
     struct header header;
 };
 
-/* What a block's seal is about, next to its bytes. Has no padding. */
-struct record_body {
-    uint64_t generation;
-    struct block_key key, previous;
-    int32_t slot, group, num_drafted, unused;
-    int32_t tokens[];
-};
-
-struct record {
-    struct kv_store_seal seal; /* of the rest */
-    struct kv_store_seal block_seal;
-    struct record_body body;
-};
-
 /* --- Sizes --- */
 
 static size_t round_up(size_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-static off_t record_at(const struct kv_store_file *file, int32_t slot) {
+off_t kv_store_file_record_at(const struct kv_store_file *file, int32_t slot) {
     return PAGE_BYTES + (off_t)slot * (off_t)file->record_bytes;
 }
 
-static off_t slot_at(const struct kv_store_file *file, int32_t slot) {
+off_t kv_store_file_slot_at(const struct kv_store_file *file, int32_t slot) {
     return (off_t)slot * (off_t)file->slot_bytes;
 }
 
 static off_t records_bytes(const struct kv_store_file *file, int32_t num_slots) {
-    return record_at(file, num_slots) + (off_t)num_slots * (off_t)sizeof(uint64_t);
-}
-
-static size_t body_bytes(const struct kv_store_file *file) {
-    return file->record_bytes - offsetof(struct record, body);
+    return kv_store_file_record_at(file, num_slots) + (off_t)num_slots * (off_t)sizeof(uint64_t);
 }
 
 static int32_t slots_in(const struct kv_store_file *file, int64_t bytes) {
@@ -82,8 +62,7 @@ static int32_t slots_in(const struct kv_store_file *file, int64_t bytes) {
 
 /* --- Reading and writing --- */
 
-/* Returns -1 with errno, EIO for a file that ends before. */
-static int read_at(int fd, void *data, size_t bytes, off_t at) {
+int kv_store_file_read_at(int fd, void *data, size_t bytes, off_t at) {
     size_t have = 0;
     while (have < bytes) {
         ssize_t more = pread(fd, (char *)data + have, bytes - have, at + (off_t)have);
@@ -98,7 +77,7 @@ static int read_at(int fd, void *data, size_t bytes, off_t at) {
     return 0;
 }
 
-static int write_at(int fd, const void *data, size_t bytes, off_t at) {
+int kv_store_file_write_at(int fd, const void *data, size_t bytes, off_t at) {
     size_t done = 0;
     while (done < bytes) {
         ssize_t more = pwrite(fd, (const char *)data + done, bytes - done, at + (off_t)done);
@@ -113,20 +92,16 @@ static int write_at(int fd, const void *data, size_t bytes, off_t at) {
     return 0;
 }
 
-static bool is_cleared(const void *data, size_t bytes) {
-    const char *at = data;
-    return bytes == 0 || (at[0] == 0 && memcmp(at, at + 1, bytes - 1) == 0);
-}
-
-/* Tells others that records have changed. That it has is seen later if this fails. */
-static void count_change(const struct kv_store_file *file) {
+void kv_store_file_count_change(const struct kv_store_file *file) {
     uint64_t changes = kv_store_file_num_changes(file) + 1;
     (void)!pwrite(file->records_fd, &changes, sizeof(changes), CHANGES_AT);
 }
 
 uint64_t kv_store_file_num_changes(const struct kv_store_file *file) {
     uint64_t changes;
-    return read_at(file->records_fd, &changes, sizeof(changes), CHANGES_AT) == 0 ? changes : 0;
+    return kv_store_file_read_at(file->records_fd, &changes, sizeof(changes), CHANGES_AT) == 0
+               ? changes
+               : 0;
 }
 
 /* --- Room --- */
@@ -161,7 +136,7 @@ void kv_store_room_finish(struct kv_store_room *room) {
 
 /* --- Header --- */
 
-static int write_header(const struct kv_store_file *file, struct kv_store_room *room) {
+int kv_store_file_write_header(const struct kv_store_file *file, struct kv_store_room *room) {
     struct sealed_header sealed = {
         .header = {.version = FORMAT_VERSION,
                    .block_size = file->config.block_size,
@@ -178,7 +153,7 @@ static int write_header(const struct kv_store_file *file, struct kv_store_room *
         errno = EIO;
         return -1;
     }
-    return write_at(file->records_fd, &sealed, sizeof(sealed), 0);
+    return kv_store_file_write_at(file->records_fd, &sealed, sizeof(sealed), 0);
 }
 
 /* Returns why the header's file is not for this store; NULL: it is. */
@@ -202,7 +177,7 @@ static const char *compare_header(const struct kv_store_file *file, const struct
 /* Uses the header; returns why it cannot be used, or NULL. */
 static const char *read_header(struct kv_store_file *file, struct kv_store_room *room) {
     struct sealed_header sealed;
-    if (read_at(file->records_fd, &sealed, sizeof(sealed), 0) != 0)
+    if (kv_store_file_read_at(file->records_fd, &sealed, sizeof(sealed), 0) != 0)
         return "is empty";
     if (memcmp(sealed.header.magic, magic, sizeof(magic)) != 0)
         return "is not a store of blocks";
@@ -264,7 +239,7 @@ static int reserve_both(struct kv_store_file *file, struct error *err) {
         return error_set(err, ERROR_IO, "kv-store: %s: %s", path, strerror(errno));
     int32_t slots = slots_that_may_fit(file);
     for (; slots >= 1; slots -= max_int32(slots / 8, 1)) {
-        if (reserve(file->slots_fd, slot_at(file, slots)) == 0 &&
+        if (reserve(file->slots_fd, kv_store_file_slot_at(file, slots)) == 0 &&
             reserve(file->records_fd, records_bytes(file, slots)) == 0)
             break;
         code = errno;
@@ -289,7 +264,7 @@ static int make_files(struct kv_store_file *file, struct kv_store_room *room, st
         return error_set(err, ERROR_IO, "kv-store: the system provides no random numbers");
     if (reserve_both(file, err) != 0)
         return -1;
-    if (write_header(file, room) != 0)
+    if (kv_store_file_write_header(file, room) != 0)
         return error_set(err, ERROR_IO, "kv-store: %s/records: %s", file->config.folder->path,
                          strerror(errno));
     /* Others notice a new store by this number, so it must not be one that they have seen. */
@@ -320,7 +295,8 @@ static int open_both(struct kv_store_file *file, struct error *err) {
 
 /* A file system may take the flag and then refuse to read. */
 static int try_direct(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
-    if (!file->is_direct || read_at(file->slots_fd, room->block, file->slot_bytes, 0) == 0 ||
+    if (!file->is_direct ||
+        kv_store_file_read_at(file->slots_fd, room->block, file->slot_bytes, 0) == 0 ||
         errno != EINVAL)
         return 0;
     close(file->slots_fd);
@@ -331,14 +307,15 @@ static int try_direct(struct kv_store_file *file, struct kv_store_room *room, st
 static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
     const char *reason = folder->is_new ? "has a new secret" : read_header(file, room);
-    if (reason == NULL && folder->is_owner)
-        (void)!fallocate(file->slots_fd, 0, 0, slot_at(file, file->num_slots)); /* if it was cut */
+    struct stat info;
+    off_t bytes = reason == NULL ? kv_store_file_slot_at(file, file->num_slots) : 0;
+    if (folder->is_owner && fstat(file->slots_fd, &info) == 0 && info.st_size < bytes)
+        (void)!fallocate(file->slots_fd, 0, 0, bytes); /* it was cut */
     if (reason == NULL)
         return 0;
     if (!folder->is_owner)
         return error_set(err, ERROR_UNAVAILABLE, "kv-store: %s %s; its owner is another process",
                          folder->path, reason);
-    struct stat info;
     if (fstat(file->records_fd, &info) == 0 && info.st_size > 0)
         log_warning("kv-store: %s %s; it begins anew", folder->path, reason);
     return make_files(file, room, err);
@@ -354,7 +331,7 @@ int kv_store_file_open(struct kv_store_file *file, const struct kv_store_file_co
                                    .slots_fd = -1,
                                    .slot_bytes = round_up(config->block_bytes, PAGE_BYTES)};
     file->record_bytes =
-        round_up(sizeof(struct record) + (size_t)config->block_size * sizeof(int32_t), 16);
+        round_up(sizeof(struct kv_store_record) + (size_t)config->block_size * sizeof(int32_t), 16);
     if (config->folder->is_owner && slots_in(file, config->max_bytes) < 1)
         return error_set(err, ERROR_CONFIG,
                          "kv-store-bytes %lld is too small, a block needs %zu bytes",
@@ -379,175 +356,4 @@ void kv_store_file_close(struct kv_store_file *file) {
     if (file->slots_fd >= 0)
         close(file->slots_fd);
     file->records_fd = file->slots_fd = -1;
-}
-
-/* --- Records --- */
-
-/* Decrypts it; returns whether it is of that slot and generation. */
-static bool open_record(const struct kv_store_file *file, struct kv_store_cipher *cipher,
-                        struct record *record, int32_t slot, uint64_t generation) {
-    size_t bytes = file->record_bytes - offsetof(struct record, block_seal);
-    return kv_store_cipher_open(cipher, NULL, 0, &record->block_seal, bytes, &record->seal) &&
-           record->body.slot == slot && record->body.generation == generation;
-}
-
-static struct block_content content_of(const struct record *record) {
-    return (struct block_content){.key = record->body.key,
-                                  .group = record->body.group,
-                                  .previous = record->body.previous,
-                                  .tokens = record->body.tokens};
-}
-
-/* Returns [num_slots], 0 for those that cannot be read. */
-static uint64_t *read_stamps(const struct kv_store_file *file) {
-    size_t count = (size_t)file->num_slots;
-    uint64_t *stamps = calloc(count, sizeof(*stamps));
-    if (stamps != NULL)
-        (void)read_at(file->records_fd, stamps, count * sizeof(*stamps),
-                      record_at(file, file->num_slots));
-    return stamps;
-}
-
-int kv_store_file_load(const struct kv_store_file *file, struct kv_store_room *room,
-                       const struct kv_store_visitor *visitor, int32_t *num_damaged,
-                       struct error *err) {
-    int32_t per_chunk = max_int32((int32_t)(CHUNK_BYTES / file->record_bytes), 1);
-    size_t chunk_bytes = (size_t)per_chunk * file->record_bytes;
-    char *chunk = malloc(chunk_bytes);
-    uint64_t *stamps = read_stamps(file);
-    int status = chunk != NULL && stamps != NULL ? 0 : -1;
-    if (status != 0)
-        error_set(err, ERROR_MEMORY, "kv-store: no memory for reading %d records", file->num_slots);
-    *num_damaged = 0;
-    for (int32_t slot = 0; status == 0 && slot < file->num_slots; slot++) {
-        if (slot % per_chunk == 0) {
-            memset(chunk, 0, chunk_bytes); /* what a short file does not have is cleared */
-            (void)read_at(file->records_fd, chunk, chunk_bytes, record_at(file, slot));
-        }
-        struct record *record =
-            (struct record *)(chunk + (size_t)(slot % per_chunk) * file->record_bytes);
-        if (is_cleared(record, file->record_bytes))
-            continue;
-        if (open_record(file, room->cipher, record, slot, file->generation)) {
-            const struct block_content content = content_of(record);
-            visitor->found(visitor->context, slot, &content, stamps[slot]);
-        } else {
-            ++*num_damaged;
-        }
-    }
-    free(chunk);
-    free(stamps);
-    return status;
-}
-
-static int clear_record(const struct kv_store_file *file, struct kv_store_room *room,
-                        int32_t slot) {
-    memset(room->record, 0, file->record_bytes);
-    return write_at(file->records_fd, room->record, file->record_bytes, record_at(file, slot));
-}
-
-/* --- Blocks --- */
-
-static int write_block(const struct kv_store_file *file, const void *block, int32_t slot) {
-    if (write_at(file->slots_fd, block, file->slot_bytes, slot_at(file, slot)) != 0)
-        return -1;
-    if (file->is_direct)
-        return 0;
-    unsigned flags =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    if (sync_file_range(file->slots_fd, slot_at(file, slot), (off_t)file->slot_bytes, flags) != 0 &&
-        errno == EIO)
-        return -1;
-    posix_fadvise(file->slots_fd, slot_at(file, slot), (off_t)file->slot_bytes,
-                  POSIX_FADV_DONTNEED);
-    return 0;
-}
-
-int kv_store_file_write(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
-                        const struct block_content *content, int32_t num_drafted) {
-    struct record *record = (struct record *)room->record;
-    if (clear_record(file, room, slot) != 0)
-        return -1;
-    record->body.generation = file->generation;
-    record->body.key = content->key;
-    record->body.previous = content->previous;
-    record->body.slot = slot;
-    record->body.group = content->group;
-    record->body.num_drafted = num_drafted;
-    memcpy(record->body.tokens, content->tokens,
-           (size_t)file->config.block_size * sizeof(*content->tokens));
-    errno = EIO; /* when sealing fails */
-    if (kv_store_cipher_seal(room->cipher, &record->body, body_bytes(file), room->block,
-                             file->config.block_bytes, &record->block_seal) != 0 ||
-        write_block(file, room->block, slot) != 0)
-        return -1;
-    errno = EIO;
-    if (kv_store_cipher_seal(room->cipher, NULL, 0, &record->block_seal,
-                             file->record_bytes - offsetof(struct record, block_seal),
-                             &record->seal) != 0 ||
-        write_at(file->records_fd, record, file->record_bytes, record_at(file, slot)) != 0)
-        return -1;
-    count_change(file);
-    return 0;
-}
-
-/* Returns whether the slot's record is this content's. */
-static bool read_record(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
-                        uint64_t generation, const struct block_content *content) {
-    struct record *record = (struct record *)room->record;
-    return read_at(file->records_fd, record, file->record_bytes, record_at(file, slot)) == 0 &&
-           open_record(file, room->cipher, record, slot, generation) &&
-           block_key_equal(&record->body.key, &content->key) &&
-           block_key_equal(&record->body.previous, &content->previous) &&
-           record->body.group == content->group &&
-           memcmp(record->body.tokens, content->tokens,
-                  (size_t)file->config.block_size * sizeof(*content->tokens)) == 0;
-}
-
-enum kv_store_found kv_store_file_read(const struct kv_store_file *file, struct kv_store_room *room,
-                                       int32_t slot, uint64_t generation,
-                                       const struct block_content *content, int32_t *num_drafted) {
-    struct record *record = (struct record *)room->record;
-    if (!read_record(file, room, slot, generation, content))
-        return KV_STORE_GONE;
-    if (read_at(file->slots_fd, room->block, file->slot_bytes, slot_at(file, slot)) == 0 &&
-        kv_store_cipher_open(room->cipher, &record->body, body_bytes(file), room->block,
-                             file->config.block_bytes, &record->block_seal)) {
-        *num_drafted = record->body.num_drafted;
-        return KV_STORE_FOUND;
-    }
-    /* Another process may have begun to write to the slot meanwhile. */
-    return read_record(file, room, slot, generation, content) ? KV_STORE_DAMAGED : KV_STORE_GONE;
-}
-
-/* --- All --- */
-
-int kv_store_file_renew(struct kv_store_file *file, struct kv_store_room *room,
-                        uint64_t generation) {
-    file->generation = generation;
-    if (write_header(file, room) != 0)
-        return -1;
-    /* Records of the old generation are of no use, but have tokens in them. */
-    off_t bytes = records_bytes(file, file->num_slots) - PAGE_BYTES;
-    if (fallocate(file->records_fd, FALLOC_FL_ZERO_RANGE, PAGE_BYTES, bytes) != 0)
-        for (int32_t slot = 0; slot < file->num_slots; slot++)
-            if (clear_record(file, room, slot) != 0)
-                return -1;
-    (void)!fallocate(file->slots_fd, FALLOC_FL_ZERO_RANGE, 0, slot_at(file, file->num_slots));
-    count_change(file);
-    return 0;
-}
-
-int kv_store_file_write_stamps(const struct kv_store_file *file, const _Atomic uint64_t *stamps) {
-    uint64_t some[STAMPS_PER_WRITE];
-    off_t at = record_at(file, file->num_slots);
-    for (int32_t first = 0; first < file->num_slots; first += STAMPS_PER_WRITE) {
-        int32_t count = min_int32(file->num_slots - first, STAMPS_PER_WRITE);
-        for (int32_t i = 0; i < count; i++)
-            some[i] = atomic_load_explicit(&stamps[first + i], memory_order_relaxed);
-        if (write_at(file->records_fd, some, (size_t)count * sizeof(some[0]),
-                     at + (off_t)first * (off_t)sizeof(some[0])) != 0)
-            return -1;
-    }
-    return 0;
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,76 +24,84 @@
 #define MAX_FAILURES 8                  /* in a row; then it pauses */
 #define PAUSE_NS (60 * CLOCK_NS_PER_S)
 
-struct job_queue {
-    struct kv_store_job *first, **end;
+/* Without a lock, so that the engine never waits for a thread of low priority that holds one. One
+ * thread adds, one takes; there are no more jobs than places. */
+struct job_ring {
+    struct kv_store_job *jobs[KV_STORE_MAX_JOBS];
+    _Atomic uint32_t num_added, num_taken;
 };
 
 struct kv_store_threads {
     struct kv_store_threads_config config;
     struct kv_store_room write_room, read_room;
-    struct kv_store_job *jobs; /* [2 * KV_STORE_MAX_JOBS] */
-    int32_t *tokens;           /* of the jobs */
-    struct kv_store_job *unused[2];
+    struct kv_store_job *jobs;      /* [2 * KV_STORE_MAX_JOBS] */
+    int32_t *tokens;                /* of the jobs */
+    struct kv_store_job *unused[2]; /* by is_read, like the rings; engine's thread only */
+    struct job_ring to_do[2], done[2];
+    sem_t changed[2]; /* posted when there may be work for the thread */
     pthread_t writer, reader;
     int32_t num_started;
-    _Atomic int64_t paused_until_ns;
-    atomic_int num_done;
-    atomic_bool has_view;
+    pthread_mutex_t wake_lock; /* of config.wake and its context; the engine takes it when idle */
+    pthread_cond_t job_ended;
     int32_t num_failures;   /* in a row; writer only */
     uint64_t written_stamp; /* writer only */
     uint64_t seen_changes;  /* reader only */
-
-    pthread_mutex_t lock;
-    pthread_cond_t to_write_changed, to_read_changed, done_changed;
-    /* guarded by lock */
-    struct job_queue to_write, to_read, done;
-    const struct kv_store_index *owned; /* NULL: not the owner */
-    uint64_t renewed;                   /* generation that the files are to have, if it differs */
-    struct kv_store_view next_view;     /* index NULL: none */
-    struct kv_store_index *old_index;
-    struct kv_store_work work;
-    int64_t stop_ns; /* 0: not stopping */
+    _Atomic int64_t paused_until_ns;
+    _Atomic(const struct kv_store_index *) owned; /* NULL: not the owner */
+    _Atomic uint64_t renewed; /* generation that the files are to have; 0: as they have */
+    _Atomic(struct kv_store_view *) next_view;
+    _Atomic(struct kv_store_index *) old_index; /* the reader's, to destroy */
+    _Atomic int64_t stop_ns;                    /* 0: not stopping */
+    _Atomic uint64_t num_done[2], bytes_done[2], work_ns[2], num_failed_writes;
 };
 
-/* --- Queues --- */
+/* --- Rings --- */
 
-static void queue_init(struct job_queue *queue) {
-    queue->first = NULL;
-    queue->end = &queue->first;
+static void ring_add(struct job_ring *ring, struct kv_store_job *job) {
+    uint32_t added = atomic_load_explicit(&ring->num_added, memory_order_relaxed);
+    ring->jobs[added % KV_STORE_MAX_JOBS] = job;
+    atomic_store_explicit(&ring->num_added, added + 1, memory_order_release);
 }
 
-static void queue_add(struct job_queue *queue, struct kv_store_job *job) {
-    job->next = NULL;
-    *queue->end = job;
-    queue->end = &job->next;
+static bool ring_is_empty(struct job_ring *ring) {
+    return atomic_load_explicit(&ring->num_added, memory_order_acquire) ==
+           atomic_load_explicit(&ring->num_taken, memory_order_relaxed);
 }
 
-static struct kv_store_job *queue_take(struct job_queue *queue) {
-    struct kv_store_job *job = queue->first;
-    if (job == NULL)
+static struct kv_store_job *ring_take(struct job_ring *ring) {
+    if (ring_is_empty(ring))
         return NULL;
-    queue->first = job->next;
-    if (queue->first == NULL)
-        queue->end = &queue->first;
+    uint32_t taken = atomic_load_explicit(&ring->num_taken, memory_order_relaxed);
+    struct kv_store_job *job = ring->jobs[taken % KV_STORE_MAX_JOBS];
+    atomic_store_explicit(&ring->num_taken, taken + 1, memory_order_release);
     return job;
 }
 
-/* Called with the lock. */
-static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) {
+/* Reports a job that the thread has worked on since begin_ns. */
+static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, int64_t begin_ns) {
+    bool is_read = job->is_read;
     job->end_ns = clock_now_ns();
-    queue_add(&threads->done, job);
-    atomic_fetch_add(&threads->num_done, 1);
-    pthread_cond_broadcast(&threads->done_changed);
-    pthread_mutex_unlock(&threads->lock);
-    if (threads->config.wake != NULL)
-        threads->config.wake(threads->config.context);
-    pthread_mutex_lock(&threads->lock);
+    atomic_fetch_add(&threads->work_ns[is_read], (uint64_t)(job->end_ns - begin_ns));
+    if (job->is_ok) {
+        atomic_fetch_add(&threads->num_done[is_read], 1);
+        atomic_fetch_add(&threads->bytes_done[is_read], threads->config.file->config.block_bytes);
+    } else if (!is_read) {
+        atomic_fetch_add(&threads->num_failed_writes, 1);
+    }
+    ring_add(&threads->done[is_read], job);
+    pthread_mutex_lock(&threads->wake_lock);
+    void (*wake)(void *context) = threads->config.wake;
+    void *context = threads->config.context;
+    pthread_cond_broadcast(&threads->job_ended);
+    pthread_mutex_unlock(&threads->wake_lock);
+    if (wake != NULL)
+        wake(context);
 }
 
-/* Returns at that time at the latest. Called with the lock. */
-static void wait_until(struct kv_store_threads *threads, pthread_cond_t *changed, int64_t ns) {
+/* Waits for work until that time at most. */
+static void wait_until(struct kv_store_threads *threads, bool is_reader, int64_t ns) {
     const struct timespec end = {.tv_sec = ns / CLOCK_NS_PER_S, .tv_nsec = ns % CLOCK_NS_PER_S};
-    pthread_cond_timedwait(changed, &threads->lock, &end);
+    sem_clockwait(&threads->changed[is_reader], CLOCK_MONOTONIC, &end);
 }
 
 /* --- The writer --- */
@@ -116,7 +125,7 @@ static void note_failure(struct kv_store_threads *threads) {
 static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
     if (generation == 0 || generation == threads->config.file->generation)
         return;
-    if (kv_store_file_renew(threads->config.file, &threads->write_room, generation) != 0)
+    if (kv_store_slots_renew(threads->config.file, &threads->write_room, generation) != 0)
         log_warning("kv-store: %s cannot be cleared: %s", threads->config.folder->path,
                     strerror(errno));
 }
@@ -127,22 +136,14 @@ static void write_one(struct kv_store_threads *threads, struct kv_store_job *job
     renew_files(threads, job->generation);
     if (!kv_store_threads_is_paused(threads)) {
         gather(threads->write_room.block, job);
-        job->is_ok = kv_store_file_write(threads->config.file, &threads->write_room, job->slot,
-                                         &job->content, job->num_drafted) == 0;
+        job->is_ok = kv_store_slots_write(threads->config.file, &threads->write_room, job->slot,
+                                          &job->content, job->num_drafted) == 0;
         if (job->is_ok)
             threads->num_failures = 0;
         else
             note_failure(threads);
     }
-    int64_t ns = clock_now_ns() - begin_ns;
-    pthread_mutex_lock(&threads->lock);
-    threads->work.write_ns += (uint64_t)ns;
-    threads->work.num_written += job->is_ok;
-    threads->work.num_failed_writes += !job->is_ok;
-    if (job->is_ok)
-        threads->work.bytes_written += threads->config.file->config.block_bytes;
-    end_job(threads, job);
-    pthread_mutex_unlock(&threads->lock);
+    end_job(threads, job, begin_ns);
 }
 
 static void lower_priority(void) {
@@ -155,47 +156,35 @@ static void write_stamps(struct kv_store_threads *threads, const struct kv_store
     if (owned == NULL || kv_store_index_last_stamp(owned) == threads->written_stamp)
         return;
     threads->written_stamp = kv_store_index_last_stamp(owned);
-    if (kv_store_file_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
+    if (kv_store_slots_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
         log_debug("kv-store: %s: last uses: %s", threads->config.folder->path, strerror(errno));
 }
 
-/* Called with the lock, which it gives back for the time of the work. */
 static void run_once(struct kv_store_threads *threads, int64_t *stamps_ns) {
-    struct kv_store_job *job = queue_take(&threads->to_write);
-    const struct kv_store_index *owned = threads->owned;
-    uint64_t generation = threads->renewed;
+    struct kv_store_job *job = ring_take(&threads->to_do[false]);
     bool is_time = clock_now_ns() >= *stamps_ns;
-    if (job == NULL && generation == 0 && !is_time) {
-        wait_until(threads, &threads->to_write_changed, *stamps_ns);
-        return;
-    }
-    if (job == NULL)
-        threads->renewed = 0;
-    pthread_mutex_unlock(&threads->lock);
+    uint64_t generation = job == NULL ? atomic_exchange(&threads->renewed, 0) : 0;
     if (job != NULL)
         write_one(threads, job);
-    else
+    else if (generation != 0)
         renew_files(threads, generation);
+    else if (!is_time)
+        wait_until(threads, false, *stamps_ns);
     if (is_time) {
-        write_stamps(threads, owned);
+        write_stamps(threads, atomic_load(&threads->owned));
         *stamps_ns = clock_now_ns() + STAMPS_NS;
     }
-    pthread_mutex_lock(&threads->lock);
 }
 
 static void *writer_main(void *argument) {
     struct kv_store_threads *threads = argument;
-    int64_t stamps_ns = clock_now_ns() + STAMPS_NS;
+    int64_t stamps_ns = clock_now_ns() + STAMPS_NS, stop_ns;
     lower_priority();
-    pthread_mutex_lock(&threads->lock);
-    while (threads->stop_ns == 0 ||
-           (threads->to_write.first != NULL && clock_now_ns() < threads->stop_ns))
+    while ((stop_ns = atomic_load(&threads->stop_ns)) == 0 ||
+           (!ring_is_empty(&threads->to_do[false]) && clock_now_ns() < stop_ns))
         run_once(threads, &stamps_ns);
-    uint64_t generation = threads->renewed;
-    const struct kv_store_index *owned = threads->owned;
-    pthread_mutex_unlock(&threads->lock);
-    renew_files(threads, generation);
-    write_stamps(threads, owned);
+    renew_files(threads, atomic_load(&threads->renewed));
+    write_stamps(threads, atomic_load(&threads->owned));
     return NULL;
 }
 
@@ -212,21 +201,14 @@ static void read_one(struct kv_store_threads *threads, struct kv_store_job *job,
     int64_t begin_ns = clock_now_ns();
     job->begin_ns = begin_ns;
     enum kv_store_found found =
-        kv_store_file_read(threads->config.file, &threads->read_room, job->slot, job->generation,
-                           &job->content, &job->num_drafted);
+        kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
+                            &job->content, &job->num_drafted);
     job->is_ok = found == KV_STORE_FOUND;
     /* Nobody else writes to the owner's records. */
     job->is_damaged = found == KV_STORE_DAMAGED || (found == KV_STORE_GONE && is_owner);
     if (job->is_ok)
         scatter(threads->read_room.block, job);
-    int64_t ns = clock_now_ns() - begin_ns;
-    pthread_mutex_lock(&threads->lock);
-    threads->work.read_ns += (uint64_t)ns;
-    threads->work.num_read += job->is_ok;
-    if (job->is_ok)
-        threads->work.bytes_read += threads->config.file->config.block_bytes;
-    end_job(threads, job);
-    pthread_mutex_unlock(&threads->lock);
+    end_job(threads, job, begin_ns);
 }
 
 static void add_found(void *context, int32_t slot, const struct block_content *content,
@@ -244,7 +226,7 @@ int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *f
     if (index == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
                          file->num_slots);
-    if (kv_store_file_load(file, room, &visitor, &damaged, err) != 0) {
+    if (kv_store_slots_load(file, room, &visitor, &damaged, err) != 0) {
         kv_store_index_destroy(index);
         return -1;
     }
@@ -280,34 +262,48 @@ static bool take_over(struct kv_store_threads *threads) {
     return false;
 }
 
-static void offer_view(struct kv_store_threads *threads, const struct kv_store_view *view) {
-    pthread_mutex_lock(&threads->lock);
-    struct kv_store_index *unseen = threads->next_view.index;
-    threads->next_view = *view;
-    if (view->is_owner)
-        threads->owned = view->index;
-    atomic_store(&threads->has_view, true);
-    pthread_mutex_unlock(&threads->lock);
-    kv_store_index_destroy(unseen);
-    if (view->is_owner)
+static void destroy_view(struct kv_store_view *view) {
+    if (view != NULL)
+        kv_store_index_destroy(view->index);
+    free(view);
+}
+
+static void offer_view(struct kv_store_threads *threads, struct kv_store_view *view) {
+    bool is_owner = view->is_owner;
+    if (is_owner)
+        atomic_store(&threads->owned, view->index);
+    destroy_view(atomic_exchange(&threads->next_view, view));
+    if (is_owner)
         log_info("kv-store: %s is owned by this process now", threads->config.folder->path);
+}
+
+/* Returns NULL when memory is short. */
+static struct kv_store_view *read_view(struct kv_store_threads *threads, bool fits) {
+    struct kv_store_view *view = calloc(1, sizeof(*view));
+    uint64_t num_damaged = 0;
+    if (view == NULL)
+        return NULL;
+    int status = fits ? kv_store_view_load(view, threads->config.file, &threads->read_room,
+                                           &num_damaged, NULL)
+                      : make_empty_view(view, threads->config.file);
+    if (status == 0)
+        return view;
+    free(view);
+    return NULL;
 }
 
 /* Looks whether the owner has ended or has changed something. Returns when to look again. */
 static int64_t watch_owner(struct kv_store_threads *threads) {
     struct kv_store_file *file = threads->config.file;
-    struct kv_store_view view;
-    uint64_t num_damaged = 0;
     int64_t begin_ns = clock_now_ns();
     uint64_t changes = kv_store_file_num_changes(file);
     bool fits = kv_store_file_refresh(file, &threads->read_room, NULL) == 0;
     bool is_owner = fits && take_over(threads);
     if (is_owner || changes != threads->seen_changes) {
-        int status = fits ? kv_store_view_load(&view, file, &threads->read_room, &num_damaged, NULL)
-                          : make_empty_view(&view, file);
-        if (status == 0) {
+        struct kv_store_view *view = read_view(threads, fits);
+        if (view != NULL) {
             threads->seen_changes = changes;
-            offer_view(threads, &view);
+            offer_view(threads, view);
         } else if (is_owner) {
             kv_store_folder_unlock(threads->config.folder);
         }
@@ -318,29 +314,20 @@ static int64_t watch_owner(struct kv_store_threads *threads) {
 
 static void *reader_main(void *argument) {
     struct kv_store_threads *threads = argument;
-    int64_t watch_ns = clock_now_ns();
-    pthread_mutex_lock(&threads->lock);
-    while (threads->stop_ns == 0) {
-        struct kv_store_index *old = threads->old_index;
-        bool is_owner = threads->owned != NULL, watches = !is_owner;
-        struct kv_store_job *job = queue_take(&threads->to_read);
-        threads->old_index = NULL;
-        if (job == NULL && old == NULL && !(watches && clock_now_ns() >= watch_ns)) {
-            if (watches)
-                wait_until(threads, &threads->to_read_changed, watch_ns);
-            else
-                pthread_cond_wait(&threads->to_read_changed, &threads->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&threads->lock);
-        kv_store_index_destroy(old);
+    int64_t watch_ns = clock_now_ns() + WATCH_NS;
+    while (atomic_load(&threads->stop_ns) == 0) {
+        bool is_owner = atomic_load(&threads->owned) != NULL;
+        struct kv_store_job *job = ring_take(&threads->to_do[true]);
+        kv_store_index_destroy(atomic_exchange(&threads->old_index, NULL));
         if (job != NULL)
             read_one(threads, job, is_owner);
-        if (watches && clock_now_ns() >= watch_ns)
+        else if (is_owner)
+            sem_wait(&threads->changed[true]);
+        else
+            wait_until(threads, true, watch_ns);
+        if (!is_owner && clock_now_ns() >= watch_ns)
             watch_ns = watch_owner(threads);
-        pthread_mutex_lock(&threads->lock);
     }
-    pthread_mutex_unlock(&threads->lock);
     return NULL;
 }
 
@@ -362,35 +349,38 @@ void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store
 }
 
 void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_job *job) {
-    pthread_mutex_lock(&threads->lock);
-    queue_add(job->is_read ? &threads->to_read : &threads->to_write, job);
-    pthread_cond_signal(job->is_read ? &threads->to_read_changed : &threads->to_write_changed);
-    pthread_mutex_unlock(&threads->lock);
+    bool is_read = job->is_read;
+    ring_add(&threads->to_do[is_read], job);
+    sem_post(&threads->changed[is_read]);
 }
 
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads) {
-    if (atomic_load(&threads->num_done) == 0)
-        return NULL;
-    pthread_mutex_lock(&threads->lock);
-    struct kv_store_job *job = queue_take(&threads->done);
-    pthread_mutex_unlock(&threads->lock);
-    atomic_fetch_sub(&threads->num_done, 1);
-    return job;
+    struct kv_store_job *job = ring_take(&threads->done[true]);
+    return job != NULL ? job : ring_take(&threads->done[false]);
+}
+
+size_t kv_store_threads_bytes(const struct kv_store_file *file) {
+    size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
+    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
+}
+
+static int32_t ring_length(struct job_ring *ring) {
+    return (int32_t)(atomic_load(&ring->num_added) - atomic_load(&ring->num_taken));
 }
 
 void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs) {
-    pthread_mutex_lock(&threads->lock);
-    while (atomic_load(&threads->num_done) < num_jobs)
-        pthread_cond_wait(&threads->done_changed, &threads->lock);
-    pthread_mutex_unlock(&threads->lock);
+    pthread_mutex_lock(&threads->wake_lock);
+    while (ring_length(&threads->done[false]) + ring_length(&threads->done[true]) < num_jobs)
+        pthread_cond_wait(&threads->job_ended, &threads->wake_lock);
+    pthread_mutex_unlock(&threads->wake_lock);
 }
 
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
                                void *context) {
-    pthread_mutex_lock(&threads->lock);
+    pthread_mutex_lock(&threads->wake_lock);
     threads->config.wake = wake;
     threads->config.context = context;
-    pthread_mutex_unlock(&threads->lock);
+    pthread_mutex_unlock(&threads->wake_lock);
 }
 
 bool kv_store_threads_is_paused(struct kv_store_threads *threads) {
@@ -398,32 +388,29 @@ bool kv_store_threads_is_paused(struct kv_store_threads *threads) {
 }
 
 void kv_store_threads_renew(struct kv_store_threads *threads, uint64_t generation) {
-    pthread_mutex_lock(&threads->lock);
-    threads->renewed = generation;
-    pthread_cond_signal(&threads->to_write_changed);
-    pthread_mutex_unlock(&threads->lock);
+    atomic_store(&threads->renewed, generation);
+    sem_post(&threads->changed[false]);
 }
 
 bool kv_store_threads_next_view(struct kv_store_threads *threads, struct kv_store_view *view) {
-    if (!atomic_load(&threads->has_view))
+    if (atomic_load(&threads->next_view) == NULL || atomic_load(&threads->old_index) != NULL)
         return false;
-    pthread_mutex_lock(&threads->lock);
-    bool has_view = threads->next_view.index != NULL && threads->old_index == NULL;
-    if (has_view) {
-        threads->old_index = view->index;
-        *view = threads->next_view;
-        threads->next_view.index = NULL;
-        atomic_store(&threads->has_view, false);
-        pthread_cond_signal(&threads->to_read_changed);
-    }
-    pthread_mutex_unlock(&threads->lock);
-    return has_view;
+    struct kv_store_view *next = atomic_exchange(&threads->next_view, NULL);
+    atomic_store(&threads->old_index, view->index);
+    *view = *next;
+    free(next);
+    sem_post(&threads->changed[true]);
+    return true;
 }
 
 void kv_store_threads_get_work(struct kv_store_threads *threads, struct kv_store_work *out) {
-    pthread_mutex_lock(&threads->lock);
-    *out = threads->work;
-    pthread_mutex_unlock(&threads->lock);
+    *out = (struct kv_store_work){.num_written = atomic_load(&threads->num_done[false]),
+                                  .num_read = atomic_load(&threads->num_done[true]),
+                                  .bytes_written = atomic_load(&threads->bytes_done[false]),
+                                  .bytes_read = atomic_load(&threads->bytes_done[true]),
+                                  .num_failed_writes = atomic_load(&threads->num_failed_writes),
+                                  .write_ns = atomic_load(&threads->work_ns[false]),
+                                  .read_ns = atomic_load(&threads->work_ns[true])};
 }
 
 /* --- Life --- */
@@ -463,31 +450,19 @@ static int start(struct kv_store_threads *threads, struct error *err) {
     return 0;
 }
 
-size_t kv_store_threads_bytes(const struct kv_store_file *file) {
-    size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
-    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
-}
-
 int kv_store_threads_create(const struct kv_store_threads_config *config,
                             const struct kv_store_view *view, struct kv_store_threads **out,
                             struct error *err) {
     struct kv_store_threads *threads = calloc(1, sizeof(*threads));
-    pthread_condattr_t monotonic;
     if (threads == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for its threads");
     threads->config = *config;
-    threads->owned = view->is_owner ? view->index : NULL;
+    atomic_init(&threads->owned, view->is_owner ? view->index : NULL);
     threads->seen_changes = view->num_changes;
-    queue_init(&threads->to_write);
-    queue_init(&threads->to_read);
-    queue_init(&threads->done);
-    CHECK(pthread_condattr_init(&monotonic) == 0);
-    CHECK(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
-    CHECK(pthread_mutex_init(&threads->lock, NULL) == 0);
-    CHECK(pthread_cond_init(&threads->to_write_changed, &monotonic) == 0);
-    CHECK(pthread_cond_init(&threads->to_read_changed, &monotonic) == 0);
-    CHECK(pthread_cond_init(&threads->done_changed, NULL) == 0);
-    pthread_condattr_destroy(&monotonic);
+    CHECK(pthread_mutex_init(&threads->wake_lock, NULL) == 0);
+    CHECK(pthread_cond_init(&threads->job_ended, NULL) == 0);
+    CHECK(sem_init(&threads->changed[false], 0, 0) == 0);
+    CHECK(sem_init(&threads->changed[true], 0, 0) == 0);
     if (allocate(threads, err) != 0 || start(threads, err) != 0) {
         kv_store_threads_destroy(threads);
         return -1;
@@ -499,23 +474,21 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
 void kv_store_threads_destroy(struct kv_store_threads *threads) {
     if (threads == NULL)
         return;
-    pthread_mutex_lock(&threads->lock);
-    threads->stop_ns = clock_now_ns() + CLOSE_NS;
-    pthread_cond_signal(&threads->to_write_changed);
-    pthread_cond_signal(&threads->to_read_changed);
-    pthread_mutex_unlock(&threads->lock);
+    atomic_store(&threads->stop_ns, clock_now_ns() + CLOSE_NS);
+    sem_post(&threads->changed[false]);
+    sem_post(&threads->changed[true]);
     if (threads->num_started >= 1)
         CHECK(pthread_join(threads->writer, NULL) == 0);
     if (threads->num_started >= 2)
         CHECK(pthread_join(threads->reader, NULL) == 0);
-    pthread_cond_destroy(&threads->done_changed);
-    pthread_cond_destroy(&threads->to_read_changed);
-    pthread_cond_destroy(&threads->to_write_changed);
-    pthread_mutex_destroy(&threads->lock);
+    pthread_cond_destroy(&threads->job_ended);
+    pthread_mutex_destroy(&threads->wake_lock);
+    sem_destroy(&threads->changed[false]);
+    sem_destroy(&threads->changed[true]);
     kv_store_room_finish(&threads->write_room);
     kv_store_room_finish(&threads->read_room);
-    kv_store_index_destroy(threads->next_view.index);
-    kv_store_index_destroy(threads->old_index);
+    destroy_view(atomic_load(&threads->next_view));
+    kv_store_index_destroy(atomic_load(&threads->old_index));
     free(threads->tokens);
     free(threads->jobs);
     free(threads);

@@ -1,13 +1,14 @@
 /* The threads of the store of KV blocks: one writes, with low priority, one reads and, unless this
  * process is the owner, watches what the owner changes. They own the files.
  *
- * Engine thread only. The lock that it shares with the threads is held for some instructions. */
+ * Engine thread only. It never waits for them, except in
+ * kv_store_threads_await and _set_wake. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
 #include "engine/kv/kv_store.h"
-#include "engine/kv/kv_store_file.h"
 #include "engine/kv/kv_store_index.h"
+#include "engine/kv/kv_store_slots.h"
 
 struct kv_store_threads;
 
@@ -45,7 +46,7 @@ struct kv_store_work {
 
 struct kv_store_threads_config {
     struct kv_store_folder *folder; /* outlives the threads */
-    struct kv_store_file *file;     /* likewise */
+    struct kv_store_file *file;     /* too */
     void (*wake)(void *context);
     void *context;
 };

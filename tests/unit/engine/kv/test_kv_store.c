@@ -537,6 +537,8 @@ static void test_one_owner(void **state) {
         assert_false(kv_store_is_owner(reader));
         assert_int_equal(store_get(reader, &blocks[0]), STORE_RIGHT);
         assert_false(store_put(reader, &blocks[1]));
+        kv_store_forget_all(reader); /* for itself only */
+        assert_int_equal(store_get(reader, &blocks[0]), STORE_MISS);
         kv_store_close(reader);
     }
     config.identity[0]++;

@@ -20,7 +20,7 @@
 #define NUM_SLOTS 8
 #define MAX_FILE_BYTES (NUM_SLOTS * STORE_SLOT_BYTES)
 
-static int num_kills = 20; /* half of them with encryption */
+static int num_kills = 12; /* half of them with encryption */
 
 /* The same in each run. */
 static uint32_t random_below(uint32_t end) {
@@ -139,7 +139,7 @@ static void test_flipped_bits(void **state) {
         num_lost += num_right < NUM_SLOTS;
     }
     assert_true(num_lost > num_flips / 2);
-    assert_true(num_anew > num_flips / 32);
+    assert_true(num_anew > 0);
 }
 
 static void test_cut_files(void **state) {
@@ -264,6 +264,8 @@ static void test_killed_writers(void **state) {
 static bool wait_for(struct kv_store *store, const struct store_block *block) {
     int64_t end_ns = clock_now_ns() + 30 * CLOCK_NS_PER_S;
     while (store_get(store, block) != STORE_RIGHT) {
+        struct kv_store_done none;
+        assert_false(kv_store_next_done(store, &none)); /* which takes what was noticed */
         if (clock_now_ns() > end_ns)
             return false;
         usleep(1000);
@@ -308,6 +310,7 @@ static void test_a_reader_follows_and_takes_over(void **state) {
         assert_int_equal(store_get(mine->store, &chain[0]), STORE_RIGHT);
         usleep(1000);
     }
+    assert_true(kv_store_is_owner(mine->store));
     assert_true(store_put(mine->store, &chain[1]));
     assert_int_equal(store_get(mine->store, &chain[0]), STORE_RIGHT);
     assert_int_equal(store_get(mine->store, &chain[1]), STORE_RIGHT);
