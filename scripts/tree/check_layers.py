@@ -44,7 +44,7 @@ SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_templa
 
 # What it may know of the engine: how it is driven, what it is given and what it tells, and the front ends of grammars.
 SERVER_SEES_OF_ENGINE = re.compile(
-    r"engine/(engine|(request|stats)/\w+|executor/(executor|process_executor)|kv/kv_event_sink|record/record_header"
+    r"engine/(engine|(request|stats)/\w+|executor/(executor|process_executor)|kv/kv_event_sink|kv/kv_store|record/record_header"
     r"|grammar/(machine/(grammar|grammar_cache)|build/free_text|read/\w+))\.h")
 
 # Who may include which header that is not ours.

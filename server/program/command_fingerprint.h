@@ -16,4 +16,13 @@ int command_fingerprint(const struct executor_config *config, const struct execu
                         const struct model *model, const char *build,
                         char out[static FINGERPRINT_BYTES], struct error *err);
 
+#define BLOCK_IDENTITY_BYTES 32
+
+/* Writes an identity of KV blocks: equal for executors that compute the same bytes of a block for
+ * equal tokens and adapters, and lay them out alike. ERROR_MEMORY. */
+int command_fingerprint_blocks(const struct executor_config *config,
+                               const struct executor_info *info, const struct model *model,
+                               const char *build, uint8_t out[static BLOCK_IDENTITY_BYTES],
+                               struct error *err);
+
 #endif

@@ -3,10 +3,8 @@
 #include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
-#include "config/base/check.h"
 #include "engine/executor/process_executor.h"
 #include "engine/executor/store_tier.h"
-#include "models/files/content_hash.h"
 #include "kernels/dtype.h"
 #include "kernels/transport.h"
 #include "server/program/command_record.h"
@@ -188,22 +186,6 @@ static int make_store_path(const struct served_model *served, char *out, size_t 
     return 0;
 }
 
-/* Whatever the bytes of a block depend on, besides what its key depends on. */
-static void identify_blocks(const struct served_model *served, uint8_t out[static 32]) {
-    const struct executor_info *info = &served->info;
-    const int32_t layout[] = {info->num_ranks, info->num_stages, info->has_mtp,
-                              info->limits.num_groups, info->limits.num_full_groups};
-    struct content_hash *hash = content_hash_create();
-    CHECK(hash != NULL);
-    content_hash_add_sized(hash, served->fingerprint, strlen(served->fingerprint));
-    content_hash_add(hash, info->draft_digest, sizeof(info->draft_digest));
-    content_hash_add(hash, layout, sizeof(layout));
-    content_hash_add(hash, info->pool_block_bytes, sizeof(info->pool_block_bytes));
-    memset(out, 0, 32);
-    content_hash_digest(hash, out);
-    content_hash_destroy(hash);
-}
-
 int served_model_open_kv_store(struct served_model *served, struct error *err) {
     const struct options *options = served->options;
     char path[4300];
@@ -220,7 +202,9 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
         .block_bytes = store_tier_block_bytes(&served->info),
         .block_size = served->info.limits.block_size,
     };
-    identify_blocks(served, config.identity);
+    if (command_fingerprint_blocks(&served->executor_config, &served->info, served->model,
+                                   build_hash(), config.identity, err) != 0)
+        return -1;
     if (kv_store_open(&config, &served->kv_store, err) == 0)
         return 0;
     if (err->code != ERROR_UNAVAILABLE)
