@@ -107,6 +107,11 @@ void block_manager_flush_cache(struct block_manager *manager) {
     }
 }
 
+void block_manager_lose_contents(struct block_manager *manager) {
+    block_manager_end_jobs(manager);
+    block_manager_flush_cache(manager);
+}
+
 int32_t block_manager_take(struct block_manager *manager) {
     int32_t id = block_pool_alloc(&manager->pool);
     if (id < 0)

@@ -12,11 +12,6 @@
 
 #include <string.h>
 
-bool block_manager_is_private(const struct block_manager *manager,
-                              const struct block_table *table) {
-    return manager->config.num_tenants > 1 || !block_key_equal(&table->root, &manager->public_root);
-}
-
 struct block_content block_manager_next_content(const struct block_manager *manager,
                                                 const struct block_table *table,
                                                 struct key_cursor *cursor,

@@ -11,6 +11,12 @@ static inline int32_t block_manager_groups_at(const struct block_manager *manage
     return index < table->num_dropped ? manager->config.limits->num_full_groups : table->num_groups;
 }
 
+/* Returns whether the table's blocks are not found by everybody's prompts. */
+static inline bool block_manager_is_private(const struct block_manager *manager,
+                                            const struct block_table *table) {
+    return manager->config.num_tenants > 1 || !block_key_equal(&table->root, &manager->public_root);
+}
+
 /* Return a device or host block with one owner and no content, or -1. */
 int32_t block_manager_take(struct block_manager *manager);
 int32_t block_manager_take_host(struct block_manager *manager);
@@ -25,7 +31,9 @@ void block_manager_drop_host(struct block_manager *manager, int32_t block);
 
 int block_manager_init_tiers(struct block_manager *manager);
 size_t block_manager_tiers_bytes(const struct block_manager_config *config);
-/* Waits for the store. */
+/* Forgets what the host keeps, and waits for the store. */
+void block_manager_end_jobs(struct block_manager *manager);
+/* Does that, too. */
 void block_manager_finish_tiers(struct block_manager *manager);
 /* Forgets what the host keeps, and what the store was to get. */
 void block_manager_flush_tiers(struct block_manager *manager);
@@ -41,6 +49,10 @@ void block_manager_submit_tiers(struct block_manager *manager);
  * or -1. */
 int32_t block_manager_find_kept(const struct block_manager *manager,
                                 const struct block_content *content);
+/* Begins to read the content from the store. False: it does not have it, or there are too many jobs
+ * or no host block for it now. */
+bool block_manager_begin_read(struct block_manager *manager, const struct block_content *content);
+
 /* Has the step bring a host block's content to a device block of the table, and adds that to the
  * cache. */
 void block_manager_promote(struct block_manager *manager, const struct block_table *table,
@@ -60,8 +72,5 @@ struct block_content block_manager_next_content(const struct block_manager *mana
                                                 const struct block_table *table,
                                                 struct key_cursor *cursor,
                                                 const struct token_view *view, int32_t *tokens);
-
-/* Returns whether the table's blocks are not found by everybody's prompts. */
-bool block_manager_is_private(const struct block_manager *manager, const struct block_table *table);
 
 #endif

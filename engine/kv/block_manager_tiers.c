@@ -52,8 +52,7 @@ int block_manager_init_tiers(struct block_manager *manager) {
     return is_complete ? 0 : -1;
 }
 
-/* Forgets what the host keeps, and waits for the store. */
-static void end_jobs(struct block_manager *manager) {
+void block_manager_end_jobs(struct block_manager *manager) {
     if (manager->tiers.states == NULL)
         return;
     block_manager_flush_tiers(manager);
@@ -63,14 +62,9 @@ static void end_jobs(struct block_manager *manager) {
     CHECK(!block_manager_has_jobs(manager));
 }
 
-void block_manager_lose_contents(struct block_manager *manager) {
-    end_jobs(manager);
-    block_manager_flush_cache(manager);
-}
-
 void block_manager_finish_tiers(struct block_manager *manager) {
     struct block_tiers *tiers = &manager->tiers;
-    end_jobs(manager);
+    block_manager_end_jobs(manager);
     prefix_cache_finish(&tiers->kept);
     free(tiers->states);
     free(tiers->filling_steps);
@@ -323,7 +317,7 @@ void block_manager_promote(struct block_manager *manager, const struct block_tab
 }
 
 /* The store does not wait for steps: it gets no host block that one in flight moves from or to. */
-static bool begin_read(struct block_manager *manager, const struct block_content *content) {
+bool block_manager_begin_read(struct block_manager *manager, const struct block_content *content) {
     struct block_tiers *tiers = &manager->tiers;
     const struct kv_tier *store = manager->config.store;
     if (tiers->num_reads >= max_jobs(manager) || !store->has(store->context, content))
@@ -339,99 +333,4 @@ static bool begin_read(struct block_manager *manager, const struct block_content
     forget_kept(manager, host);
     drop_kept(manager, host);
     return false;
-}
-
-/* Returns whether a host block becomes free for a read by itself. */
-static bool gets_host_block(const struct block_manager *manager) {
-    const struct block_tiers *tiers = &manager->tiers;
-    bool is_in_flight = manager->num_submitted > manager->num_collected;
-    return tiers->num_filling + tiers->num_reads + tiers->num_writes > 0 ||
-           (is_in_flight && block_pool_num_free(&manager->host) > 0);
-}
-
-enum arrival { IS_THERE, IS_COMING, HAS_TO_WAIT, IS_LOST };
-
-/* Brings the content of an awaited block of the table, as far as that is possible now. */
-static enum arrival bring(struct block_manager *manager, struct block_table *table, int32_t *block,
-                          const struct block_content *content) {
-    const struct kv_tier *store = manager->config.store;
-    int32_t found = prefix_cache_find(&manager->cache, content);
-    if (found >= 0) {
-        block_pool_ref(&manager->pool, found);
-        block_manager_drop_device(manager, *block, table->last_step);
-        *block = found;
-        return IS_THERE;
-    }
-    int32_t kept = prefix_cache_find(&manager->tiers.kept, content);
-    if (kept >= 0 && manager->tiers.states[kept] == KEPT_READING)
-        return IS_COMING;
-    if (kept >= 0) {
-        block_manager_promote(manager, table, kept, *block);
-        return IS_THERE;
-    }
-    if (begin_read(manager, content))
-        return IS_COMING;
-    bool may_come = store->has(store->context, content) && gets_host_block(manager);
-    return may_come ? HAS_TO_WAIT : IS_LOST;
-}
-
-/* Returns how it is with the worst of a place's blocks. */
-static enum arrival bring_place(struct block_manager *manager, struct block_table *table,
-                                int32_t place, struct block_content *content) {
-    enum arrival worst = IS_THERE;
-    int32_t num_groups = block_manager_groups_at(manager, table, place);
-    for (content->group = 0; content->group < num_groups; content->group++) {
-        int32_t *block = block_table_at(table, content->group, place);
-        if (!manager->pool.blocks[*block].is_awaited)
-            continue;
-        enum arrival arrival = bring(manager, table, block, content);
-        worst = arrival > worst ? arrival : worst;
-    }
-    return worst;
-}
-
-/* What a group with the window has dropped is not there for a shorter prefix. */
-static enum block_load stop_loading(struct block_manager *manager, struct block_table *table) {
-    int32_t num_blocks = table->num_dropped == 0 ? table->num_keyed : 0;
-    if (num_blocks == 0) {
-        block_manager_release(manager, table);
-        return BLOCKS_LOST;
-    }
-    table->num_awaited = 0;
-    block_manager_trim(manager, table, num_blocks * manager->config.limits->block_size);
-    return BLOCKS_LOST;
-}
-
-enum block_load block_manager_load(struct block_manager *manager, struct block_table *table,
-                                   const struct token_view *view, bool gives_up) {
-    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
-    struct key_cursor cursor = {table->num_keyed, table->key};
-    enum arrival worst = IS_THERE;
-    CHECK(table->num_awaited > 0 && !table->on_host);
-    while (cursor.index < table->num_awaited && worst < HAS_TO_WAIT) {
-        int32_t place = cursor.index;
-        struct block_content content =
-            block_manager_next_content(manager, table, &cursor, view, tokens);
-        enum arrival arrival = bring_place(manager, table, place, &content);
-        worst = arrival > worst ? arrival : worst;
-        if (worst == IS_THERE) {
-            table->num_keyed = cursor.index;
-            table->key = cursor.key;
-        }
-    }
-    if (worst == IS_LOST || (gives_up && worst != IS_THERE))
-        return stop_loading(manager, table);
-    if (worst != IS_THERE)
-        return BLOCKS_COMING;
-    table->num_awaited = 0;
-    return BLOCKS_THERE;
-}
-
-int32_t block_manager_num_awaited(const struct block_manager *manager,
-                                  const struct block_table *table) {
-    int32_t count = 0;
-    for (int32_t place = table->num_keyed; place < table->num_awaited; place++)
-        for (int32_t g = 0; g < block_manager_groups_at(manager, table, place); g++)
-            count += manager->pool.blocks[*block_table_at(table, g, place)].is_awaited;
-    return count;
 }
