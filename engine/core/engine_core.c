@@ -161,12 +161,11 @@ static void refuse(struct engine_core *core, struct request *request) {
 /* Tenants have other numbers after a restart, so blocks that outlive it belong to the API key. */
 static struct block_key root_of(const struct engine_core *core, const struct request *request) {
     const struct block_manager_config *kv = &core->config.schedule.kv;
-    bool is_kept = kv->store != NULL;
-    struct block_key root = block_key_root(&kv->secret, is_kept ? 0 : request->tenant,
+    bool is_owned = kv->store != NULL && request->has_owner;
+    struct block_key root = block_key_root(&kv->secret, is_owned ? 0 : request->tenant,
                                            request->cache_salt, request->cache_salt_bytes);
-    return is_kept && request->has_owner
-               ? block_key_root_of(&kv->secret, &root, request->owner, sizeof(request->owner))
-               : root;
+    return is_owned ? block_key_root_of(&kv->secret, &root, request->owner, sizeof(request->owner))
+                    : root;
 }
 
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
