@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Measures what tiers of the KV cache do for a long prefix, and what a store costs those who do not use it.
+
+Starts servers of its own, on the CPU. Time to the first token of the same prefix: computed, on the device, in host
+blocks, in the store after a restart (with the page cache as it is, and dropped with --drop-caches, which needs root);
+the longest pause between two tokens of streams beside a store that writes and reads all the time, and without one.
+Medians over rounds, in which the cases alternate.
+
+  scripts/bench/bench_kv_tiers.py --binary build/server/quire --model model.gguf --folder /var/tmp/kv --json out.json
+
+Needs Python 3.9 and a folder with some GiB free; what it makes there is removed.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+PROMPT_WORDS = ["sea", "river", "stone", "house", "green", "light", "seven", "early", "north", "paper", "window", "garden"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    def __init__(self, options, *arguments):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [options.binary, "serve", options.model, "--port", self.port, "--device", "cpu", "--log-level", "error",
+                   "--max-inter-token-ms", options.inter_token_ms, *arguments]
+        self.process = subprocess.Popen([str(word) for word in command])
+        deadline = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(self.url + "/health").close()
+                return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the server does not start: {command}")
+            time.sleep(0.05)
+
+    def post(self, body):
+        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        return urllib.request.urlopen(request, timeout=900)
+
+    def first_token(self, prompt):
+        """Seconds, cached tokens, and the text."""
+        begin = time.perf_counter()
+        with self.post({"prompt": prompt, "max_tokens": 1, "temperature": 0}) as reply:
+            answer = json.load(reply)
+        seconds = time.perf_counter() - begin
+        return seconds, answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["text"]
+
+    def store_blocks(self):
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if "kv_tier_blocks{" in line and 'tier="store"' in line)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+def make_prompt(seed, num_tokens):
+    """About so many tokens; the seed is in the first words."""
+    words = [f"{seed} {PROMPT_WORDS[seed % 12]}"]
+    while len(words) < num_tokens:
+        words.append(PROMPT_WORDS[(len(words) * 7 + seed + len(words) // 5) % 12])
+    return " ".join(words)
+
+
+def await_stored(server):
+    """Until nothing more is written for a while."""
+    last, since = -1, time.monotonic()
+    while time.monotonic() - since < 1.5:
+        now = server.store_blocks()
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.1)
+
+
+def drop_caches():
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+
+
+def measure_prefix(options, times):
+    """One round of every case; all have to give the same token."""
+    folder = Path(options.folder) / "kv-tiers"
+    shutil.rmtree(folder, ignore_errors=True)
+    store = ["--kv-store", folder, "--kv-store-bytes", options.store_bytes]
+    prompt, other = make_prompt(1, options.tokens), make_prompt(2, options.tokens)
+    texts = set()
+
+    def note(case, server, least_cached):
+        seconds, cached, text = server.first_token(prompt)
+        if cached < least_cached:
+            raise SystemExit(f"{case}: only {cached} tokens were found")
+        times.setdefault(case, []).append(seconds)
+        texts.add(text)
+
+    server = Server(options)
+    note("computed", server, 0)
+    note("device", server, options.tokens // 2)
+    server.stop()
+    pool = ["--kv-cache-memory-bytes", options.one_prompt_bytes]
+    server = Server(options, *pool, "--kv-host-bytes", options.host_bytes)
+    server.first_token(prompt)
+    server.first_token(other)
+    note("host", server, options.tokens // 2)
+    server.stop()
+    server = Server(options, *store)
+    note("computed, with a store", server, 0)
+    await_stored(server)
+    server.stop()
+    server = Server(options, *store)
+    server.first_token("Hello")
+    note("store, after a restart", server, options.tokens // 2)
+    server.stop()
+    if options.drop_caches:
+        drop_caches()
+        server = Server(options, *store)
+        note("store, after a restart, cold", server, options.tokens // 2)
+        server.stop()
+    if len(texts) != 1:
+        raise SystemExit(f"answers differ: {texts}")
+    shutil.rmtree(folder)
+
+
+def read_stream(server, seed, pauses, stopped):
+    """Notes the pauses of a stream, but for the first tokens."""
+    body = {"prompt": make_prompt(seed, 40), "max_tokens": 100000, "temperature": 1, "seed": seed, "stream": True,
+            "ignore_eos": True}
+    last, count = None, 0
+    with server.post(body) as reply:
+        for line in reply:
+            if not line.startswith(b"data: {"):
+                continue
+            now, count = time.perf_counter(), count + 1
+            if last is not None and count > 20:
+                pauses.append(now - last)
+            last = now
+            if stopped.is_set():
+                return
+
+
+def measure_pauses(options, is_busy):
+    """Longest pause and the 99th percentile of 8 streams, beside a client whose prefixes go to the store and come from
+    it (is_busy) or whose are on the device. It asks one after the other, each of 16 blocks more than was found."""
+    folder = Path(options.folder) / "kv-tiers"
+    shutil.rmtree(folder, ignore_errors=True)
+    arguments = ["--kv-store", folder, "--kv-store-bytes", options.store_bytes] if is_busy else []
+    server = Server(options, *arguments)
+    pauses, stopped = [], threading.Event()
+    streams = [threading.Thread(target=read_stream, args=(server, seed, pauses, stopped)) for seed in range(8)]
+    for stream in streams:
+        stream.start()
+    end = time.monotonic() + options.seconds
+    number = 0
+    while time.monotonic() < end:
+        server.first_token(make_prompt(100 + number % 6, 600))
+        number += 1
+    stopped.set()
+    for stream in streams:
+        stream.join()
+    stored = server.store_blocks() if is_busy else 0
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    pauses.sort()
+    return {"longest": pauses[-1], "p99": pauses[int(len(pauses) * 0.99)], "median": statistics.median(pauses),
+            "tokens": len(pauses), "requests": number, "blocks stored": stored}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="build/server/quire")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--folder", default="/var/tmp")
+    parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15, help="of streams, in each case of each round; 0: none")
+    parser.add_argument("--store-bytes", default="2G")
+    parser.add_argument("--host-bytes", default="1G")
+    parser.add_argument("--one-prompt-bytes", default="200M", help="a KV cache that holds one prompt")
+    parser.add_argument("--inter-token-ms", default="auto")
+    parser.add_argument("--drop-caches", action="store_true")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    times, pauses = {}, {"without": [], "with": []}
+    for _ in range(options.rounds):
+        if options.tokens > 0:
+            measure_prefix(options, times)
+        for name in pauses if options.seconds > 0 else ():
+            pauses[name].append(measure_pauses(options, name == "with"))
+    medians = {case: statistics.median(values) for case, values in times.items()}
+    for case, seconds in medians.items():
+        print(f"{case:32} {seconds * 1000:9.0f} ms  {medians['computed'] / seconds:7.1f} times as fast as computed")
+    for name, runs in pauses.items():
+        for what in ("longest", "p99", "median") if runs else ():
+            print(f"{name:8} a store, {what:8} pause {statistics.median(run[what] for run in runs) * 1000:9.1f} ms")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"seconds": times, "pauses": pauses}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
