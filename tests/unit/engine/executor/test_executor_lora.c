@@ -251,7 +251,7 @@ static void answer_each(struct fixture *f, struct answer *answers) {
         assert_int_equal(engine_submit(f->engine, request), SUBMIT_OK);
         read_to_end(request, &answers[i]);
         request_unref(request);
-        engine_flush_cache(f->engine);
+        engine_flush_cache(f->engine, false);
     }
 }
 
