@@ -3,6 +3,7 @@ happens to the files and the processes. Nobody can see it from the answers."""
 
 import os
 import random
+import re
 import stat
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from quire_server import NAME, QuireServer
+from test_cuda_sim import MODULE, SMALL as SMALL_GPU, simulated
 from test_load import complete, gather, seeded
 from test_rank_process import await_other, rank_process
 from test_swap import beams, choices
@@ -49,6 +51,10 @@ def await_stored(server, count=105, headers=None):
     while tiers(server, "kv_tier_blocks", headers)["store"] < count:
         assert time.monotonic() < deadline, tiers(server, "kv_tier_blocks", headers)
         time.sleep(0.02)
+
+
+def bytes_of_token(server):
+    return int(re.search(r"tokens in \w+, (\d+) bytes each", server.read_log())[1])
 
 
 def why_refused(start_server, *options):
@@ -306,3 +312,28 @@ def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):
     (("--kv-host-bytes", "1K"), "--kv-host-bytes")])
 def test_refused(start_server, options, what):
     assert what in why_refused(start_server, *options)
+
+
+@pytest.mark.skipif(not MODULE.exists(), reason="the simulated device is not built")
+@pytest.mark.parametrize("options", [("--rank-process", "on"), pytest.param(("--rank-process", "off"), marks=pytest.mark.variant),
+                                     pytest.param(("--rank-process", "on", "--enforce-eager"), marks=pytest.mark.variant)])
+def test_tiers_of_a_gpu(start_server, tmp_path, options):
+    """The simulated one: 10 blocks, whose content goes to the host and to files, with two steps in flight."""
+    gpu = ("--device", "cuda-sim", "--batch-invariant", *SMALL_GPU, *options)
+    prompts = [f"{i} " * 30 for i in range(5)]
+    plain = start_server(*gpu, environment=simulated())
+    expected = [ask(plain, prompt)[0] for prompt in prompts]
+    pool = ("--kv-cache-memory-bytes", 10 * int(plain.metrics()["kv_block_size"]) * bytes_of_token(plain))
+    plain.kill()
+    tiers_of = (*gpu, *pool, "--kv-host-bytes", "1M", *store_of(tmp_path / "kv", "4M"))
+    server = start_server(*tiers_of, environment=simulated())
+    for _ in range(2):
+        assert [ask(server, prompt)[0] for prompt in prompts] == expected
+    assert tiers(server, "kv_tier_hits_total")["host"] > 0
+    await_stored(server, 15)
+    server.kill()
+    server = start_server(*tiers_of, environment=simulated())
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda prompt: ask(server, prompt), prompts))
+    assert [text for text, _ in answers] == expected and sum(cached for _, cached in answers) > 100
+    assert tiers(server, "kv_tier_hits_total")["store"] > 0
