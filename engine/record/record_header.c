@@ -72,6 +72,7 @@ static const struct field fields[] = {
     OF_CORE(FIELD_INT32, "num_tenants", schedule.kv.num_tenants, 1, 1 << 20),
     OF_CORE(FIELD_INT32, "num_shares", schedule.num_shares, 1, 1 << 20),
     OF_CORE(FIELD_BOOL, "prefix_caching", schedule.kv.caching, 0, 1),
+    OF_CORE(FIELD_BOOL, "host_tier", schedule.kv.keeps_evicted, 0, 1),
     OF_CORE(FIELD_BOOL, "async_scheduling", async_scheduling, 0, 1),
     OF_CORE(FIELD_BOOL, "draft_model", has_draft_model, 0, 1),
     OF_CORE(FIELD_BOOL, "mtp", schedule.has_mtp, 0, 1),

@@ -7,7 +7,7 @@
 #include "engine/core/engine_core.h"
 #include "engine/record/record_codec.h"
 
-#define RECORD_VERSION 7
+#define RECORD_VERSION 8
 #define RECORD_MAX_OPTIONS_BYTES 16384
 /* Maximum of any time, so that sums of a few do not overflow. */
 #define RECORD_MAX_NS (INT64_MAX / 8)

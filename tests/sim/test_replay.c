@@ -248,6 +248,7 @@ static void check_other_adapters(struct simulation *sim, const struct byte_buffe
 
 static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variant = {
+        .tiers = seed % 7 < 3 ? TIERS_HOST : TIERS_NONE,
         .async_scheduling = seed % 3 != 0,
         .mask_workers = seed % 2 == 0,
         .drafts = seed % 4 == 1   ? DRAFTS_MODEL

@@ -40,7 +40,7 @@ static struct record_header header(void) {
                    .vocab_size = 100,
                    .hidden_size = 4,
                    .window = 9},
-        .core = {.schedule = {.kv = {.num_tenants = 3, .caching = true},
+        .core = {.schedule = {.kv = {.num_tenants = 3, .caching = true, .keeps_evicted = true},
                               .max_step_ns = -1,
                               .swap_block_ns = 11,
                               .num_shares = 4},
@@ -77,7 +77,8 @@ static void a_header_comes_back(void **state) {
     assert_true(read.core.lora.num_slots == 2 && read.core.lora.max_rank == 16 &&
                 read.core.lora.dtype == DTYPE_F16);
     assert_int_equal(read.core.schedule.num_shares, 4);
-    assert_true(read.core.schedule.kv.caching && read.core.async_scheduling);
+    assert_true(read.core.schedule.kv.caching && read.core.schedule.kv.keeps_evicted &&
+                read.core.async_scheduling);
     for (size_t length = 0; length < bytes.length; length++) {
         in = record_input_of((struct text){bytes.data, length});
         assert_int_equal(record_header_read(&in, &read, &err), -1);
@@ -245,7 +246,7 @@ static void the_bytes_are_those_of_the_version(void **state) {
     record_request_write(request, NULL, &bytes);
     for (size_t i = 0; i < bytes.length; i++)
         sum = (sum ^ (uint8_t)bytes.data[i]) * 16777619U;
-    assert_int_equal(RECORD_VERSION, 7);
+    assert_int_equal(RECORD_VERSION, 8);
     assert_int_equal(sum, 0x94c2b02d);
     request_unref(request);
     byte_buffer_finish(&bytes);
