@@ -19,6 +19,7 @@
 #include <time.h>
 
 #define DEFAULT_STALL_TIMEOUT_NS (10 * CLOCK_NS_PER_S)
+#define READ_TIMEOUT_NS (5 * CLOCK_NS_PER_S)
 #define MAX_MASK_THREADS 4
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
@@ -236,6 +237,7 @@ static void add_store(struct engine *engine, struct executor *executor,
 static int init_core(struct engine *engine, struct executor *executor,
                      const struct tokenizer *tokenizer, struct error *err) {
     struct engine_core_config core = engine->config.core;
+    core.read_timeout_ns = READ_TIMEOUT_NS;
     core.mask_workers = engine->mask_workers;
     core.mask_budget = MASK_STEP_BUDGET;
     core.masks_found = note_masks;

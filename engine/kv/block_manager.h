@@ -74,7 +74,8 @@ struct block_tiers {
     struct unsaved_block *unsaved; /* a ring of num_blocks */
     int32_t first_unsaved, num_unsaved;
     int32_t num_reads, num_writes; /* running jobs of the store */
-    int64_t read_block_ns;         /* a recent mean; 0: nothing was read yet */
+    bool is_late; /* set by the core: no read has ended for long, and nobody waits for one */
+    int64_t read_block_ns; /* a recent mean; 0: nothing was read yet */
 
     /* since start */
     uint64_t num_kept;     /* blocks copied to the host for a tier */

@@ -40,7 +40,8 @@ static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, i
     double compute_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
     double read_ns =
         (double)scheduler->blocks.tiers.read_block_ns + (double)scheduler->config.swap_block_ns;
-    return scheduler->step_cost.num_steps == 0 || num_reads * read_ns <= compute_ns;
+    return !scheduler->blocks.tiers.is_late &&
+           (scheduler->step_cost.num_steps == 0 || num_reads * read_ns <= compute_ns);
 }
 
 /* Has the sequence await what only the store has, if that pays. */
