@@ -98,13 +98,7 @@ void block_manager_flush_cache(struct block_manager *manager) {
         return;
     block_manager_flush_tiers(manager);
     prefix_cache_clear(&manager->cache);
-    for (int32_t id = 0; id < manager->pool.num_blocks; id++) {
-        if (!manager->pool.blocks[id].cached)
-            continue;
-        block_pool_ref(&manager->pool, id); /* a free one moves to those without content */
-        block_pool_clear_cached(&manager->pool, id);
-        block_pool_unref(&manager->pool, id);
-    }
+    block_pool_clear_all_cached(&manager->pool);
 }
 
 void block_manager_lose_contents(struct block_manager *manager) {

@@ -131,15 +131,10 @@ void block_manager_flush_tiers(struct block_manager *manager) {
     if (tiers->states == NULL)
         return;
     prefix_cache_clear(&tiers->kept);
-    for (int32_t host = 0; host < manager->host.num_blocks; host++) {
-        if (!manager->host.blocks[host].cached)
-            continue;
-        block_pool_ref(&manager->host, host); /* a free one moves to those without content */
-        block_pool_clear_cached(&manager->host, host);
-        block_pool_unref(&manager->host, host);
+    block_pool_clear_all_cached(&manager->host);
+    for (int32_t host = 0; host < manager->host.num_blocks; host++)
         if (tiers->states[host] == KEPT_READY)
             tiers->states[host] = KEPT_NONE;
-    }
     while (tiers->num_filling > 0)
         drop_kept(manager, tiers->filling[--tiers->num_filling]);
     tiers->num_unsaved = 0;

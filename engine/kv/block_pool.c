@@ -167,6 +167,16 @@ void block_pool_clear_cached(struct block_pool *pool, int32_t id) {
     used_block(pool, id)->cached = false;
 }
 
+void block_pool_clear_all_cached(struct block_pool *pool) {
+    for (int32_t id = 0; id < pool->num_blocks; id++) {
+        if (!pool->blocks[id].cached)
+            continue;
+        block_pool_ref(pool, id); /* a free one moves to those without content */
+        block_pool_clear_cached(pool, id);
+        block_pool_unref(pool, id);
+    }
+}
+
 int32_t block_pool_num_free(const struct block_pool *pool) {
     return pool->num_blocks - pool->num_used;
 }

@@ -66,6 +66,8 @@ void block_pool_unpin(struct block_pool *pool, int32_t block);
 /* Marks a block that has an owner as cached; tenant >= 0. */
 void block_pool_set_cached(struct block_pool *pool, int32_t block, int32_t tenant);
 void block_pool_clear_cached(struct block_pool *pool, int32_t block);
+/* Does that for all; free ones are then without content. Not O(1). */
+void block_pool_clear_all_cached(struct block_pool *pool);
 
 /* Returns the number of blocks that can be handed out, cached ones included. */
 int32_t block_pool_num_free(const struct block_pool *pool);
