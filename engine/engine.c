@@ -21,6 +21,7 @@
 #define DEFAULT_STALL_TIMEOUT_NS (10 * CLOCK_NS_PER_S)
 #define READ_TIMEOUT_NS (5 * CLOCK_NS_PER_S)
 #define MAX_MASK_THREADS 4
+#define WRITTEN_NS (5 * CLOCK_NS_PER_MS) /* between two looks at what the store writes */
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
@@ -98,6 +99,8 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct engine_in
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
     if (engine->core.executor->can_lose_ranks)
         deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + LOOK_NS);
+    if (engine->core.scheduler.blocks.tiers.num_writes > 0)
+        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + WRITTEN_NS);
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {

@@ -40,8 +40,8 @@ struct kv_store_config {
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */
-    /* Called by the store's threads when a job has ended; must not call the store. NULL: see
-     * kv_store_set_wake. */
+    /* Called by the reading thread when a read has ended; must not call the store. Nothing is
+     * called for writes, which end when their thread gets to it. NULL: see kv_store_set_wake. */
     void (*wake)(void *context);
     void *context;
 };

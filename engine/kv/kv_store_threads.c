@@ -94,7 +94,7 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, 
     void *context = threads->config.context;
     pthread_cond_broadcast(&threads->job_ended);
     pthread_mutex_unlock(&threads->wake_lock);
-    if (wake != NULL)
+    if (is_read && wake != NULL) /* the writer would hold the waker's locks with low priority */
         wake(context);
 }
 
