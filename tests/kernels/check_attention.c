@@ -259,6 +259,9 @@ static void test_batch_invariance(void **state) {
         check_invariance(b, (struct attention_shape){16, 1, 1, 32, .window = 37, .soft_cap = 2});
         check_invariance(b, (struct attention_shape){72, 1, 3, 16, KV_BF16});
         check_invariance(b, (struct attention_shape){64, 1, 5, 32, KV_BF16, .window = 37});
+        check_invariance(b, (struct attention_shape){64, 1, 3, 16, KV_F16});
+        check_invariance(b, (struct attention_shape){72, 1, 7, 32, KV_F16, .window = 90});
+        check_invariance(b, (struct attention_shape){40, 1, 1, 16, KV_BF16, .window = 90});
         for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++)
             if (attention_is_taken(type))
                 check_invariance(b, (struct attention_shape){64, 1, 3, 16, type, .window = 90});

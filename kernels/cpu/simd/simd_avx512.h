@@ -319,6 +319,10 @@ SIMD_INLINE struct vi vi_and(struct vi a, struct vi b) {
     return (struct vi){ri_and(a.v, b.v)};
 }
 
+SIMD_INLINE struct vi vi_load_half(const void *p) {
+    return (struct vi){_mm512_zextsi256_si512(_mm256_loadu_si256(p))};
+}
+
 /* What attention in 16-bit fixed point needs; simd_portable.h has no such functions. */
 #define SIMD_FIXED
 
@@ -376,10 +380,6 @@ SIMD_INLINE struct vf vf_dot_pairs(struct vf sums, struct vi a, struct vi b) {
 /* 32 numbers rounded to bf16, low's first, denormals to zero. */
 SIMD_INLINE struct vi vi_from_bf16(struct vf low, struct vf high) {
     return (struct vi){(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
-}
-
-SIMD_INLINE struct vi vi_load_half(const void *p) {
-    return (struct vi){_mm512_zextsi256_si512(_mm256_loadu_si256(p))};
 }
 #endif
 

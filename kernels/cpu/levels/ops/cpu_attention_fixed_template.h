@@ -1,5 +1,5 @@
-/* Included by cpu_attention_template.h on a level that has vi_dot_int16: attention over an f16
- * cache in 16-bit fixed point, for the steps that a row sees completely; other steps are those of
+/* Included by cpu_attention_template.h on a level that has vi_dot_int16: attention over a cache of
+ * 16-bit floats in 16-bit fixed point, for the steps that a row sees completely; other steps are those of
  * cpu_attention_float_template.h. A step's K and V are made into codes once for all rows of the
  * tile:
  *
@@ -9,7 +9,7 @@
  *   weights  13 bits and no sign, relative to the largest of the row in the step
  *
  * Products are then exact in integers. The roundings are about as large as those that f16 has made
- * in K and V. The sum that divides the result is of the weights before rounding. */
+ * in K and V, and smaller than those of bf16. The sum that divides the result is of the weights before rounding. */
 #ifndef QUIRE_KERNELS_CPU_LEVELS_OPS_CPU_ATTENTION_FIXED_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_LEVELS_OPS_CPU_ATTENTION_FIXED_TEMPLATE_H
 
@@ -51,24 +51,42 @@ SIMD_INLINE void load_fixed_query(float *x, int32_t n, const struct attention_qu
     out->scales[row] = factor > 0 ? 1 / factor : factor;
 }
 
-/* Returns the largest of both numbers of each lane's pair, NaN if one is none. */
-SIMD_INLINE struct vf largest_of_two(struct vi sizes) {
+/* A vector of K or V as it is read: of f16, 16 numbers and those of the next element or token; of
+ * bf16, 16 pairs of both. */
+SIMD_INLINE void split_two(enum kv_type type, struct vi two, struct vf *even, struct vf *odd) {
+    if (type == KV_BF16)
+        vf_load_bf16_pairs(&two, even, odd);
+    else
+        vf_from_two_f16(two, even, odd);
+}
+
+/* `half`: 8 columns, and zeros. */
+SIMD_INLINE struct vi load_columns(enum kv_type type, const uint16_t *v, size_t dim, size_t column,
+                                   const bool half) {
+    if (type == KV_BF16)
+        return half ? vi_load_half(v + 2 * column) : vi_load(v + 2 * column);
+    return vi_load_two(v + column, v + dim + column, half);
+}
+
+/* Returns the largest of both numbers of each lane, NaN if one is none. */
+SIMD_INLINE struct vf largest_of_two(enum kv_type type, struct vi sizes) {
     struct vf even, odd;
-    vf_from_two_f16(sizes, &even, &odd);
+    split_two(type, sizes, &even, &odd);
     struct vf sum = vf_add(even, odd);
     return vf_add(vf_max(even, odd), vf_sub(sum, sum));
 }
 
 /* Two numbers of each lane in fixed point. */
-SIMD_INLINE struct vi fix_two(struct vi two, struct vf factor) {
+SIMD_INLINE struct vi fix_two(enum kv_type type, struct vi two, struct vf factor) {
     const struct vf rounder = vf_set1(FIXED_ROUNDER);
     struct vf even, odd;
-    vf_from_two_f16(two, &even, &odd);
+    split_two(type, two, &even, &odd);
     return vi_pair_int16(vf_fma(even, factor, rounder), vf_fma(odd, factor, rounder));
 }
 
 /* Makes the codes of a step's K, [head_dim / 2][tokens][2], and the tokens' scales. */
-SIMD_INLINE void fix_keys(const struct attention_tile *tile, int32_t first_group) {
+SIMD_INLINE void fix_keys(enum kv_type type, const struct attention_tile *tile,
+                          int32_t first_group) {
     const struct vi size = vi_set1(0x7fff7fff);
     const size_t group_bytes = (size_t)tile->head_dim * KV_GROUP * sizeof(uint16_t);
     for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
@@ -78,51 +96,54 @@ SIMD_INLINE void fix_keys(const struct attention_tile *tile, int32_t first_group
         struct vi sizes = vi_set1(0);
         for (size_t at = 0; at < group_bytes; at += 64)
             sizes = vi_max_uint16(vi_and(vi_load(k + at), size), sizes);
-        struct vf largest = largest_of_two(sizes), factor = fixed_factor(largest, FIXED_KEY_MAX);
+        struct vf largest = largest_of_two(type, sizes);
+        struct vf factor = fixed_factor(largest, FIXED_KEY_MAX);
         vf_store(tile->fixed.key_scales + g * KV_GROUP,
                  vf_mul(largest, vf_set1(1 / FIXED_KEY_MAX)));
         for (size_t at = 0; at < group_bytes; at += 64, codes += ATTENTION_STEP) {
             __builtin_prefetch(next + at, 0, 2);
-            vi_store(codes, fix_two(vi_load(k + at), factor));
+            vi_store(codes, fix_two(type, vi_load(k + at), factor));
         }
     }
 }
 
 /* Makes the codes of 16 columns of a step's V, [tokens / 2][stride][2], and their scales. As much
  * of the next step's is prefetched. */
-SIMD_INLINE void fix_columns(const struct attention_tile *tile, int32_t first_group,
-                             int32_t column, const bool half) {
+SIMD_INLINE void fix_columns(enum kv_type type, const struct attention_tile *tile,
+                             int32_t first_group, int32_t column, const bool half) {
     const struct vi size = vi_set1(0x7fff7fff);
     const void *const *v = tile->v + first_group;
     const size_t dim = (size_t)tile->value_dim, stride = (size_t)tile->stride;
-    const size_t line = (size_t)column * KV_GROUP * sizeof(uint16_t);
+    const size_t at = (size_t)column, line = at * KV_GROUP * sizeof(uint16_t);
     int32_t *codes = tile->fixed.values + column;
     struct vi sizes = vi_set1(0);
     for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
-        const uint16_t *p = (const uint16_t *)v[g] + column;
+        const uint16_t *p = v[g];
         UNROLL
         for (int t = 0; t < KV_GROUP; t += 2, p += 2 * dim)
-            sizes = vi_max_uint16(vi_and(vi_load_two(p, p + dim, half), size), sizes);
+            sizes = vi_max_uint16(vi_and(load_columns(type, p, dim, at, half), size), sizes);
     }
-    struct vf largest = largest_of_two(sizes), factor = fixed_factor(largest, FIXED_VALUE_MAX);
+    struct vf largest = largest_of_two(type, sizes);
+    struct vf factor = fixed_factor(largest, FIXED_VALUE_MAX);
     vf_store(tile->fixed.value_scales + column, vf_mul(largest, vf_set1(1 / FIXED_VALUE_MAX)));
     for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
-        const uint16_t *p = (const uint16_t *)v[g] + column;
+        const uint16_t *p = v[g];
         const char *next = (const char *)v[g + ATTENTION_STEP_GROUPS] + line;
         UNROLL
         for (int t = 0; t < KV_GROUP; t += 2, p += 2 * dim, codes += stride) {
             __builtin_prefetch(next + 32 * t, 0, 2);
-            vi_store(codes, fix_two(vi_load_two(p, p + dim, half), factor));
+            vi_store(codes, fix_two(type, load_columns(type, p, dim, at, half), factor));
         }
     }
 }
 
-SIMD_INLINE void fix_values(const struct attention_tile *tile, int32_t first_group) {
+SIMD_INLINE void fix_values(enum kv_type type, const struct attention_tile *tile,
+                            int32_t first_group) {
     int32_t column = 0;
     for (; column + 16 <= tile->value_dim; column += 16)
-        fix_columns(tile, first_group, column, false);
+        fix_columns(type, tile, first_group, column, false);
     if (column < tile->value_dim)
-        fix_columns(tile, first_group, column, true);
+        fix_columns(type, tile, first_group, column, true);
 }
 
 SIMD_INLINE void score_fixed_tile(enum kv_type type, const struct attention_tile *tile,
@@ -258,7 +279,7 @@ SIMD_INLINE void weigh_fixed_rows(enum kv_type type, const struct attention_tile
 SIMD_INLINE void attend_fixed(enum kv_type type, const struct attention_tile *tile,
                               int32_t num_rows, int32_t first_group) {
     const struct seen all = {0, ATTENTION_STEP};
-    fix_keys(tile, first_group);
+    fix_keys(type, tile, first_group);
     FOR_ROW_TILES(num_rows, score_fixed_tile, tile->fixed.keys);
     for (int32_t r = 0; tile->soft_cap > 0 && r < num_rows; r++) {
         cap_row(tile, r, all);
@@ -267,7 +288,7 @@ SIMD_INLINE void attend_fixed(enum kv_type type, const struct attention_tile *ti
     raise_fixed_maxima(tile, num_rows);
     for (int32_t r = 0; r < num_rows; r++)
         soften_fixed(tile, r);
-    fix_values(tile, first_group);
+    fix_values(type, tile, first_group);
     FOR_ROW_TILES(num_rows, weigh_fixed_rows, tile->fixed.values);
 }
 

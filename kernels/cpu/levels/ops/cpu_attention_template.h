@@ -24,7 +24,7 @@
 #define MULTIPLIES_PAIRS(type) false
 #endif
 #ifdef SIMD_FIXED
-#define IS_FIXED(type) ((type) == KV_F16)
+#define IS_FIXED(type) ((type) == KV_F16 || ((type) == KV_BF16 && !MULTIPLIES_PAIRS(type)))
 #else
 #define IS_FIXED(type) false
 #endif
