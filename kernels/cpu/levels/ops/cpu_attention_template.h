@@ -55,7 +55,8 @@ SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
 }
 
 /* Prefetches what the next step reads while this step's K is processed: the elements from `index`
- * on of the groups one step ahead. Blocks are too short for the hardware to detect a stream. */
+ * on of the groups one step ahead, into the L2 cache, because L1 has no room for two steps. Blocks
+ * are too short for the hardware to detect a stream. */
 SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
                                size_t index, const int num_groups) {
     size_t offset = index * kv_type_bytes(type);
@@ -65,8 +66,8 @@ SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *t
         return;
     UNROLL
     for (int g = 0; g < num_groups; g++) {
-        __builtin_prefetch((const char *)k[g] + offset, 0, 3);
-        __builtin_prefetch((const char *)v[g] + offset, 0, 3);
+        __builtin_prefetch((const char *)k[g] + offset, 0, 2);
+        __builtin_prefetch((const char *)v[g] + offset, 0, 2);
         if (kv_type_has_scales(type) && offset == 0) {
             __builtin_prefetch(tile->k_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
             __builtin_prefetch(tile->v_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
