@@ -17,7 +17,8 @@
 /* Scores are in units of ln 2 from the queries on, so that weights are powers of 2. */
 #define ATTENTION_LOG2E 0x1.715476p0f
 
-/* Rows are processed by so many: arrays with a float per row have room for as many more. */
+/* Rows are processed in steps of this number; arrays with a float per row have room for the rows
+ * rounded up to it, and state.max for as many more. */
 #define ATTENTION_ROW_STEP 16
 
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
@@ -40,7 +41,7 @@ struct attention_queries {
     void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
     float *scales;
     int32_t *starts;
-    float *terms; /* [rows][ATTENTION_MAX_TERMS]: u and v of load_terms for each pair */
+    float *terms;   /* [rows][ATTENTION_MAX_TERMS]: u and v of load_terms for each pair */
     int16_t *codes; /* [rows][ATTENTION_QUERY_STRIDE]: where attention is in fixed point */
 };
 

@@ -24,7 +24,7 @@
 
 #define TILE_ROWS 96
 #define FEWEST_TILE_ROWS 24
-#define ROW_TILE 6 /* a multiple of every level's VF_ROW_TILE */
+#define ROW_TILE 6          /* a multiple of every level's VF_ROW_TILE */
 #define LATENT_TILE_ROWS 64 /* V is made once for all of them */
 #define LATENT_COLUMNS 16   /* of V that are made at a time, from as many rows of K */
 #define UNITS_PER_THREAD 6  /* with fewer tiles than that, chunks are dealt out */
@@ -118,8 +118,7 @@ static void plan_tiles(struct plan *plan) {
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t end = step->query_start[s + 1];
         for (int32_t t = step->query_start[s]; t < end; t += tokens)
-            add_tile(plan, s, t, min_int32(end - t, tokens),
-                     step->context_lens[s] - (end - 1 - t));
+            add_tile(plan, s, t, min_int32(end - t, tokens), step->context_lens[s] - (end - 1 - t));
     }
 }
 
@@ -230,23 +229,23 @@ static struct workspace workspace_of(const struct plan *plan, int worker) {
     float *memory = plan->backend->op_scratch->workers[worker].data;
     const size_t rows = (size_t)plan->max_rows;
     float *queries = memory + fixed_floats(plan), *codes = queries + rows * ATTENTION_QUERY_STRIDE;
-    float *scores = codes + rows * ATTENTION_QUERY_STRIDE / 2, *sums = scores + rows * ATTENTION_STEP;
+    float *scores = codes + rows * ATTENTION_QUERY_STRIDE / 2,
+          *sums = scores + rows * ATTENTION_STEP;
     float *terms = sums + rows * 16, *of_rows = terms + rows * ATTENTION_MAX_TERMS;
     float *chunk = of_rows + 5 * rows;
-    return (struct workspace){
-        .queries = {.rows = queries,
-                    .scales = of_rows,
-                    .starts = (int32_t *)(void *)(of_rows + rows),
-                    .terms = terms,
-                    .codes = (int16_t *)(void *)codes},
-        .scores = scores,
-        .sums = sums,
-        .peaks = of_rows + 2 * rows,
-        .decays = of_rows + 3 * rows,
-        .fixed = fixed_at(plan, memory, of_rows + 4 * rows),
-        .chunk = state_at(plan, chunk),
-        .total = state_at(plan, chunk + state_floats(plan)),
-        .values = (char *)(chunk + 2 * state_floats(plan))};
+    return (struct workspace){.queries = {.rows = queries,
+                                          .scales = of_rows,
+                                          .starts = (int32_t *)(void *)(of_rows + rows),
+                                          .terms = terms,
+                                          .codes = (int16_t *)(void *)codes},
+                              .scores = scores,
+                              .sums = sums,
+                              .peaks = of_rows + 2 * rows,
+                              .decays = of_rows + 3 * rows,
+                              .fixed = fixed_at(plan, memory, of_rows + 4 * rows),
+                              .chunk = state_at(plan, chunk),
+                              .total = state_at(plan, chunk + state_floats(plan)),
+                              .values = (char *)(chunk + 2 * state_floats(plan))};
 }
 
 /* A rotated query (x, y) of a pair and the bias (a, b) of its keys, which position p has turned by

@@ -340,18 +340,16 @@ SIMD_INLINE struct vi vi_max_uint16(struct vi a, struct vi b) {
 /* The lower halves of the lanes' bits: of each lane a pair, even's first. */
 SIMD_INLINE struct vi vi_pair_int16(struct vf even, struct vf odd) {
     __m512i high = _mm512_slli_epi32(_mm512_castps_si512(odd.v), 16);
-    return (struct vi){
-        _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(even.v), high)};
+    return (struct vi){_mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(even.v), high)};
 }
 
 /* The same of 32 lanes in order, low's first. */
 SIMD_INLINE struct vi vi_join_int16(struct vf low, struct vf high) {
-    const __m512i first =
-        _mm512_setr_epi32(0x20000, 0x60004, 0xa0008, 0xe000c, 0x120010, 0x160014, 0x1a0018,
-                          0x1e001c, 0x220020, 0x260024, 0x2a0028, 0x2e002c, 0x320030, 0x360034,
-                          0x3a0038, 0x3e003c);
-    return (struct vi){_mm512_permutex2var_epi16(_mm512_castps_si512(low.v), first,
-                                                 _mm512_castps_si512(high.v))};
+    const __m512i first = _mm512_setr_epi32(0x20000, 0x60004, 0xa0008, 0xe000c, 0x120010, 0x160014,
+                                            0x1a0018, 0x1e001c, 0x220020, 0x260024, 0x2a0028,
+                                            0x2e002c, 0x320030, 0x360034, 0x3a0038, 0x3e003c);
+    return (struct vi){
+        _mm512_permutex2var_epi16(_mm512_castps_si512(low.v), first, _mm512_castps_si512(high.v))};
 }
 
 /* Two times 16 numbers of f16, or with `half` two times 8: even's, then odd's. */

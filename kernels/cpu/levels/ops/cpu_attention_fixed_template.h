@@ -1,7 +1,7 @@
 /* Included by cpu_attention_template.h on a level that has vi_dot_int16: attention over a cache of
- * 16-bit floats in 16-bit fixed point, for the steps that a row sees completely; other steps are those of
- * cpu_attention_float_template.h. A step's K and V are made into codes once for all rows of the
- * tile:
+ * 16-bit floats in 16-bit fixed point, for the steps that a row sees completely; other steps are
+ * those of cpu_attention_float_template.h. A step's K and V are made into codes once for all rows
+ * of the tile:
  *
  *   K        14 bits, relative to the largest element of the token
  *   queries  16 bits at most, so that no score with such a K overflows 32 bits
@@ -9,7 +9,8 @@
  *   weights  13 bits and no sign, relative to the largest of the row in the step
  *
  * Products are then exact in integers. The roundings are about as large as those that f16 has made
- * in K and V, and smaller than those of bf16. The sum that divides the result is of the weights before rounding. */
+ * in K and V, and smaller than those of bf16. The sum that divides the result is of the weights
+ * before rounding. */
 #ifndef QUIRE_KERNELS_CPU_LEVELS_OPS_CPU_ATTENTION_FIXED_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_LEVELS_OPS_CPU_ATTENTION_FIXED_TEMPLATE_H
 
@@ -146,8 +147,8 @@ SIMD_INLINE void fix_values(enum kv_type type, const struct attention_tile *tile
         fix_columns(type, tile, first_group, column, true);
 }
 
-SIMD_INLINE void score_fixed_tile(enum kv_type type, const struct attention_tile *tile,
-                                  int32_t row, const int num_rows, const int32_t *keys) {
+SIMD_INLINE void score_fixed_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                                  const int num_rows, const int32_t *keys) {
     struct vi acc[VF_ROW_TILE][VF_GROUP_TILE];
     const int16_t *q = tile->queries.codes + (size_t)row * ATTENTION_QUERY_STRIDE;
     UNROLL
@@ -194,8 +195,8 @@ SIMD_INLINE void raise_fixed_maxima(const struct attention_tile *tile, int32_t n
     }
 }
 
-/* FIXED_WEIGHT_MAX 2^x for x <= 0, at least for x = -100, which NaN counts as. The relative error is
- * below 2^-17. */
+/* FIXED_WEIGHT_MAX 2^x for x <= 0, at least for x = -100, which NaN counts as. The relative error
+ * is below 2^-17. */
 SIMD_INLINE struct vf exp2_fixed(struct vf x) {
     static const float c[] = {0x1.62e2d2p-1f, 0x1.ebfb3ep-3f, 0x1.c96d5ep-5f, 0x1.3c6e5cp-7f};
     const struct vf rounder = vf_set1(FIXED_ROUNDER);
@@ -266,8 +267,8 @@ SIMD_INLINE void weigh_fixed_tile(const struct attention_tile *tile, int32_t row
     }
 }
 
-SIMD_INLINE void weigh_fixed_rows(enum kv_type type, const struct attention_tile *tile,
-                                  int32_t row, const int num_rows, const int32_t *values) {
+SIMD_INLINE void weigh_fixed_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                                  const int num_rows, const int32_t *values) {
     int32_t c = 0;
     for (; c + 16 * VF_COLUMN_TILE <= tile->stride; c += 16 * VF_COLUMN_TILE)
         weigh_fixed_tile(tile, row, num_rows, values + c, c, VF_COLUMN_TILE);
