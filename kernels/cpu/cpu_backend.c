@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/kv_type.h"
 #include "kernels/matrix_part.h"
 
 #include "kernels/cpu/levels/cpu_gemm_format.h"
@@ -150,16 +151,20 @@ static const struct cpu_level *choose_kernels(struct cpu_backend *b, struct erro
 static void describe(struct cpu_backend *b, const struct cpu_level *level) {
     const char *products = b->kernels.formats[DTYPE_BF16]->numerics;
     const char *fp8_products = b->kernels.formats[DTYPE_E4M3_128]->numerics;
-    const char *attention = b->kernels.op.attention[KV_BF16].numerics;
     snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
              b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
     /* The system's libm chooses its own code paths by the machine's capabilities. */
-    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s%s%s%s%s", level->name,
+    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s%s%s", level->name,
              cpu_levels_select(NULL, NULL)->name, products != NULL ? "; BF16 products by " : "",
              products != NULL ? products : "", fp8_products != NULL ? "; FP8 products by " : "",
-             fp8_products != NULL ? fp8_products : "",
-             attention != NULL ? "; attention with a bf16 cache by " : "",
-             attention != NULL ? attention : "");
+             fp8_products != NULL ? fp8_products : "");
+    for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
+        const char *attention = b->kernels.op.attention[type].numerics;
+        size_t used = strlen(b->base.numerics);
+        if (attention != NULL)
+            snprintf(b->base.numerics + used, sizeof(b->base.numerics) - used,
+                     "; attention with %s by %s", kv_type_name(type), attention);
+    }
 }
 
 static int open_parts(struct cpu_backend *b, struct error *err) {

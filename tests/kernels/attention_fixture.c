@@ -16,6 +16,7 @@
 #define LAYER 1
 #define INT8_TOLERANCE 0.01
 #define PAIRS_TOLERANCE 0.01
+#define FIXED_TOLERANCE 2e-4
 
 struct kernel_fixture attention_fixture;
 
@@ -459,8 +460,10 @@ void attention_assert_near_oracle(const struct backend *b, enum kv_type type, co
                                   const float *expected, size_t n, const char *what) {
     if (attention_fixture.dtype == DTYPE_F32 && type == KV_INT8)
         kernel_fixture_assert_close_by(actual, expected, n, INT8_TOLERANCE, what);
-    else if (type == KV_BF16 && kernel_fixture_rounds_attention(b))
+    else if (strncmp(kernel_fixture_attention(b, type), "vdpbf16ps", 9) == 0)
         kernel_fixture_assert_close_by(actual, expected, n, PAIRS_TOLERANCE, what);
+    else if (strncmp(kernel_fixture_attention(b, type), "vpdpwssd", 8) == 0)
+        kernel_fixture_assert_close_by(actual, expected, n, FIXED_TOLERANCE, what);
     else
         kernel_fixture_assert_close(&attention_fixture, actual, expected, n,
                                     attention_tolerance_of(type), what);

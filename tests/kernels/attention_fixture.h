@@ -130,7 +130,8 @@ void attention_run_whole(const struct attention_scene *scene, struct backend *b,
 double attention_tolerance_of(enum kv_type type);
 
 /* On the CPU, queries and weights of an int8 cache are rounded to 8 bits, on some levels those of a
- * bf16 cache to BF16: a little of each element's random numbers remains. */
+ * bf16 cache to BF16 and those of an f16 cache to fixed point: a little of each element's random
+ * numbers remains. */
 void attention_assert_near_oracle(const struct backend *b, enum kv_type type, const float *actual,
                                   const float *expected, size_t n, const char *what);
 

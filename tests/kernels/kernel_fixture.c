@@ -1,6 +1,7 @@
 #include "tests/kernels/kernel_fixture.h"
 
 #include "kernels/cpu/levels/cpu_levels.h"
+#include "kernels/kv_type.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -201,8 +202,11 @@ const char *kernel_fixture_bf16_products(const struct backend *b, enum dtype wei
     return products != NULL ? products : "";
 }
 
-bool kernel_fixture_rounds_attention(const struct backend *b) {
-    return strstr(b->numerics, "attention with a bf16 cache") != NULL;
+const char *kernel_fixture_attention(const struct backend *b, enum kv_type type) {
+    char name[64];
+    snprintf(name, sizeof(name), "attention with %s by ", kv_type_name(type));
+    const char *found = strstr(b->numerics, name);
+    return found != NULL ? found + strlen(name) : "";
 }
 
 bool kernel_fixture_is_new_level(const struct kernel_fixture *f, int i) {

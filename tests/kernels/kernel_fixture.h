@@ -38,9 +38,10 @@ void kernel_fixture_close(struct kernel_fixture *f);
  * (cpu_gemm_format.h): their activations are rounded to BF16. Empty: nothing. */
 const char *kernel_fixture_bf16_products(const struct backend *b, enum dtype weights);
 
-/* Whether the backend has bits of its own for attention with a bf16 cache: queries and weights are
- * rounded to BF16 (kernels/cpu/levels/ops/cpu_attention_pairs_template.h). */
-bool kernel_fixture_rounds_attention(const struct backend *b);
+/* By which instruction the backend rounds queries and weights in attention with a cache of that
+ * type: "vdpbf16ps" (kernels/cpu/levels/ops/cpu_attention_pairs_template.h), "vpdpwssd"
+ * (cpu_attention_fixed_template.h), both at the beginning; "": the common bits. */
+const char *kernel_fixture_attention(const struct backend *b, enum kv_type type);
 
 /* Whether backend i has another instruction-set level than the one before it; else it is the same
  * with more threads. */

@@ -17,7 +17,8 @@
 /* Scores are in units of ln 2 from the queries on, so that weights are powers of 2. */
 #define ATTENTION_LOG2E 0x1.715476p0f
 
-/* Arrays with a float per row have room for the rows rounded up to: */
+/* Rows are processed in steps of this number; arrays with a float per row have room for the rows
+ * rounded up to it, and state.max for as many more. */
 #define ATTENTION_ROW_STEP 16
 
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
@@ -40,7 +41,17 @@ struct attention_queries {
     void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
     float *scales;
     int32_t *starts;
-    float *terms; /* [rows][ATTENTION_MAX_TERMS]: u and v of load_terms for each pair */
+    float *terms;   /* [rows][ATTENTION_MAX_TERMS]: u and v of load_terms for each pair */
+    int16_t *codes; /* [rows][ATTENTION_QUERY_STRIDE]: where attention is in fixed point */
+};
+
+/* A step's K and V in 16-bit fixed point: scratch. */
+struct attention_fixed {
+    int32_t *keys;       /* [head_dim / 2][ATTENTION_STEP] pairs */
+    int32_t *values;     /* [ATTENTION_STEP / 2][stride] pairs */
+    float *key_scales;   /* [ATTENTION_STEP] */
+    float *value_scales; /* [stride] */
+    float *factors;      /* of each row */
 };
 
 #define ATTENTION_MAX_TERMS (2 * KEY_BIAS_MAX_PAIRS)
@@ -72,6 +83,7 @@ struct attention_tile {
     float *scores;         /* [rows][ATTENTION_STEP]: scratch */
     float *sums;           /* [rows][16]: scratch */
     float *peaks, *decays; /* of each row: scratch */
+    struct attention_fixed fixed;
     struct attention_state state;
 };
 

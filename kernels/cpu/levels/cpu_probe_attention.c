@@ -18,25 +18,33 @@ struct probe_memory {
     float queries[ROWS * ATTENTION_QUERY_STRIDE], query_scales[ROWS];
     int32_t query_starts[ROWS];
     float scores[ROWS * ATTENTION_STEP], sums[ROWS * 16], peaks[ROWS], decays[ROWS];
-    float out[ROWS * HEAD_DIM], max[ROWS], sum[ROWS];
+    float out[ROWS * HEAD_DIM], sum[ROWS], max[ROWS + ATTENTION_ROW_STEP];
+    int16_t query_codes[ROWS * ATTENTION_QUERY_STRIDE];
+    int32_t fixed_keys[HEAD_DIM / 2 * ATTENTION_STEP], fixed_values[ATTENTION_STEP / 2 * HEAD_DIM];
+    float key_scales[ATTENTION_STEP], value_scales[HEAD_DIM], factors[ROWS];
 };
 
 /* Elements are zeros, which no instruction takes longer for. */
 static void load_tile(struct probe_memory *m, const struct cpu_attention_kernels *kernels,
                       int32_t num_tokens, struct attention_tile *tile) {
-    *tile = (struct attention_tile){.head_dim = HEAD_DIM,
-                                    .value_dim = HEAD_DIM,
-                                    .stride = HEAD_DIM,
-                                    .num_heads = NUM_HEADS,
-                                    .num_tokens = num_tokens,
-                                    .first_length = ATTENTION_CHUNK,
-                                    .window = INT32_MAX,
-                                    .queries = {m->queries, m->query_scales, m->query_starts},
-                                    .scores = m->scores,
-                                    .sums = m->sums,
-                                    .peaks = m->peaks,
-                                    .decays = m->decays,
-                                    .state = {.max = m->max, .sum = m->sum, .out = m->out}};
+    *tile = (struct attention_tile){
+        .head_dim = HEAD_DIM,
+        .value_dim = HEAD_DIM,
+        .stride = HEAD_DIM,
+        .num_heads = NUM_HEADS,
+        .num_tokens = num_tokens,
+        .first_length = ATTENTION_CHUNK,
+        .window = INT32_MAX,
+        .queries = {.rows = m->queries,
+                    .scales = m->query_scales,
+                    .starts = m->query_starts,
+                    .codes = m->query_codes},
+        .scores = m->scores,
+        .sums = m->sums,
+        .peaks = m->peaks,
+        .decays = m->decays,
+        .fixed = {m->fixed_keys, m->fixed_values, m->key_scales, m->value_scales, m->factors},
+        .state = {.max = m->max, .sum = m->sum, .out = m->out}};
     for (size_t g = 0; g < NUM_GROUPS; g++) {
         size_t at = g % ATTENTION_CHUNK_GROUPS * KV_GROUP * HEAD_DIM;
         tile->k[g] = m->keys + at;

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#define WORKER_BYTES ((size_t)256 << 10) /* to begin with: attention with 32 rows of any head */
+#define WORKER_BYTES ((size_t)768 << 10) /* to begin with: attention with 96 rows of any head */
 
 struct cpu_op_scratch *cpu_op_scratch_create(int num_workers, size_t plan_bytes,
                                              struct error *err) {

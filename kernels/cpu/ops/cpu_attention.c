@@ -22,7 +22,9 @@
 #include <math.h>
 #include <string.h>
 
-#define TILE_ROWS 24
+#define TILE_ROWS 96
+#define FEWEST_TILE_ROWS 24
+#define ROW_TILE 6          /* a multiple of every level's VF_ROW_TILE */
 #define LATENT_TILE_ROWS 64 /* V is made once for all of them */
 #define LATENT_COLUMNS 16   /* of V that are made at a time, from as many rows of K */
 #define UNITS_PER_THREAD 6  /* with fewer tiles than that, chunks are dealt out */
@@ -62,14 +64,12 @@ size_t cpu_attention_plan_bytes(int32_t num_tokens) {
 }
 
 static size_t state_floats(const struct plan *plan) {
-    return (size_t)plan->max_rows * ((size_t)plan->stride + 2);
+    return (size_t)plan->max_rows * ((size_t)plan->stride + 2) + ATTENTION_ROW_STEP;
 }
 
 static struct attention_state state_at(const struct plan *plan, float *memory) {
-    return (struct attention_state){.out = memory,
-                                    .max = memory + (size_t)plan->max_rows * (size_t)plan->stride,
-                                    .sum = memory +
-                                           (size_t)plan->max_rows * ((size_t)plan->stride + 1)};
+    float *sum = memory + (size_t)plan->max_rows * (size_t)plan->stride;
+    return (struct attention_state){.out = memory, .sum = sum, .max = sum + plan->max_rows};
 }
 
 static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_tokens,
@@ -97,17 +97,28 @@ static int32_t tile_rows(const struct plan *plan) {
     return plan->args->cache->layout.latent_dim > 0 ? LATENT_TILE_ROWS : TILE_ROWS;
 }
 
+/* The more rows the better, as long as all threads have enough tiles, and in whole tiles of
+ * registers. */
+static int32_t tile_tokens(const struct plan *plan) {
+    const struct step_inputs *step = &plan->backend->step;
+    int64_t rows = (int64_t)step->num_tokens * plan->args->num_q_heads /
+                   (UNITS_PER_THREAD * thread_pool_size(plan->backend->pool));
+    int64_t fewest = min_int32(FEWEST_TILE_ROWS, tile_rows(plan)), most = tile_rows(plan);
+    int32_t tokens = (int32_t)((rows < fewest ? fewest : rows > most ? most : rows) / plan->group);
+    int32_t whole = tokens;
+    while (whole > 0 && whole * plan->group % ROW_TILE != 0)
+        whole--;
+    return max_int32(whole > 0 ? whole : tokens, 1);
+}
+
 static void plan_tiles(struct plan *plan) {
     const struct step_inputs *step = &plan->backend->step;
-    int32_t tile_tokens = max_int32(tile_rows(plan) / plan->group, 1);
-    plan->max_rows = (tile_tokens * plan->group + ATTENTION_ROW_STEP - 1) / ATTENTION_ROW_STEP *
-                     ATTENTION_ROW_STEP;
+    const int32_t most = max_int32(tile_rows(plan), plan->group), tokens = tile_tokens(plan);
+    plan->max_rows = (most + ATTENTION_ROW_STEP - 1) / ATTENTION_ROW_STEP * ATTENTION_ROW_STEP;
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t end = step->query_start[s + 1];
-        for (int32_t t = step->query_start[s]; t < end; t += tile_tokens) {
-            int32_t num_tokens = end - t < tile_tokens ? end - t : tile_tokens;
-            add_tile(plan, s, t, num_tokens, step->context_lens[s] - (end - 1 - t));
-        }
+        for (int32_t t = step->query_start[s]; t < end; t += tokens)
+            add_tile(plan, s, t, min_int32(end - t, tokens), step->context_lens[s] - (end - 1 - t));
     }
 }
 
@@ -173,13 +184,21 @@ static void plan_prefixes(struct plan *plan) {
 struct workspace {
     struct attention_queries queries;
     float *scores, *sums, *peaks, *decays;
+    struct attention_fixed fixed;
     struct attention_state chunk, total;
     char *values; /* of a latent layout: V of a chunk */
 };
 
 /* A row of each of the workspace's arrays but the states. */
 static size_t workspace_row_floats(const struct plan *plan) {
-    return ATTENTION_QUERY_STRIDE + ATTENTION_STEP + 16 + ATTENTION_MAX_TERMS + 4;
+    return ATTENTION_QUERY_STRIDE + ATTENTION_QUERY_STRIDE / 2 + ATTENTION_STEP + 16 +
+           ATTENTION_MAX_TERMS + 5;
+}
+
+/* Of a step in fixed point. */
+static size_t fixed_floats(const struct plan *plan) {
+    const size_t dim = (size_t)plan->args->cache->layout.head_dim, stride = (size_t)plan->stride;
+    return (dim + stride) / 2 * ATTENTION_STEP + ATTENTION_STEP + stride;
 }
 
 /* Of a group of V, as cpu_op_kernels.h has it. */
@@ -189,26 +208,44 @@ static size_t value_group_bytes(const struct plan *plan) {
 }
 
 static size_t workspace_bytes(const struct plan *plan) {
-    return ((size_t)plan->max_rows * workspace_row_floats(plan) + 2 * state_floats(plan)) *
+    return ((size_t)plan->max_rows * workspace_row_floats(plan) + fixed_floats(plan) +
+            2 * state_floats(plan)) *
                sizeof(float) +
            ATTENTION_CHUNK_GROUPS * value_group_bytes(plan);
+}
+
+static struct attention_fixed fixed_at(const struct plan *plan, float *memory, float *factors) {
+    const size_t dim = (size_t)plan->args->cache->layout.head_dim, stride = (size_t)plan->stride;
+    float *values = memory + dim / 2 * ATTENTION_STEP;
+    float *key_scales = values + stride / 2 * ATTENTION_STEP;
+    return (struct attention_fixed){.keys = (int32_t *)(void *)memory,
+                                    .values = (int32_t *)(void *)values,
+                                    .key_scales = key_scales,
+                                    .value_scales = key_scales + ATTENTION_STEP,
+                                    .factors = factors};
 }
 
 static struct workspace workspace_of(const struct plan *plan, int worker) {
     float *memory = plan->backend->op_scratch->workers[worker].data;
     const size_t rows = (size_t)plan->max_rows;
-    float *scores = memory + rows * ATTENTION_QUERY_STRIDE, *sums = scores + rows * ATTENTION_STEP;
+    float *queries = memory + fixed_floats(plan), *codes = queries + rows * ATTENTION_QUERY_STRIDE;
+    float *scores = codes + rows * ATTENTION_QUERY_STRIDE / 2,
+          *sums = scores + rows * ATTENTION_STEP;
     float *terms = sums + rows * 16, *of_rows = terms + rows * ATTENTION_MAX_TERMS;
-    float *chunk = memory + rows * workspace_row_floats(plan);
-    return (struct workspace){
-        .queries = {memory, of_rows, (int32_t *)(void *)(of_rows + rows), terms},
-        .scores = scores,
-        .sums = sums,
-        .peaks = of_rows + 2 * rows,
-        .decays = of_rows + 3 * rows,
-        .chunk = state_at(plan, chunk),
-        .total = state_at(plan, chunk + state_floats(plan)),
-        .values = (char *)(chunk + 2 * state_floats(plan))};
+    float *chunk = of_rows + 5 * rows;
+    return (struct workspace){.queries = {.rows = queries,
+                                          .scales = of_rows,
+                                          .starts = (int32_t *)(void *)(of_rows + rows),
+                                          .terms = terms,
+                                          .codes = (int16_t *)(void *)codes},
+                              .scores = scores,
+                              .sums = sums,
+                              .peaks = of_rows + 2 * rows,
+                              .decays = of_rows + 3 * rows,
+                              .fixed = fixed_at(plan, memory, of_rows + 4 * rows),
+                              .chunk = state_at(plan, chunk),
+                              .total = state_at(plan, chunk + state_floats(plan)),
+                              .values = (char *)(chunk + 2 * state_floats(plan))};
 }
 
 /* A rotated query (x, y) of a pair and the bias (a, b) of its keys, which position p has turned by
@@ -337,6 +374,7 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .sums = work->sums,
                                    .peaks = work->peaks,
                                    .decays = work->decays,
+                                   .fixed = work->fixed,
                                    .state = state};
     find_groups(plan, tile, kv_head, &chunk);
     if (l->latent_dim > 0) {

@@ -311,6 +311,59 @@ SIMD_INLINE struct vf vf_from_vi(struct vi a) {
     return vf_of(rf_from_int(a.v));
 }
 
+SIMD_INLINE void vi_store(void *p, struct vi a) {
+    _mm512_storeu_si512(p, a.v);
+}
+
+SIMD_INLINE struct vi vi_and(struct vi a, struct vi b) {
+    return (struct vi){ri_and(a.v, b.v)};
+}
+
+SIMD_INLINE struct vi vi_load_half(const void *p) {
+    return (struct vi){_mm512_zextsi256_si512(_mm256_loadu_si256(p))};
+}
+
+/* What attention in 16-bit fixed point needs; simd_portable.h has no such functions. */
+#define SIMD_FIXED
+
+/* Adds to each sum the products of two pairs of signed 16-bit integers. Not by the intrinsic, as
+ * for vi_dot. */
+SIMD_INLINE struct vi vi_dot_int16(struct vi sums, struct vi a, struct vi b) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sums.v) : "v"(a.v), "v"(b.v));
+    return sums;
+}
+
+SIMD_INLINE struct vi vi_max_uint16(struct vi a, struct vi b) {
+    return (struct vi){_mm512_max_epu16(a.v, b.v)};
+}
+
+/* The lower halves of the lanes' bits: of each lane a pair, even's first. */
+SIMD_INLINE struct vi vi_pair_int16(struct vf even, struct vf odd) {
+    __m512i high = _mm512_slli_epi32(_mm512_castps_si512(odd.v), 16);
+    return (struct vi){_mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(even.v), high)};
+}
+
+/* The same of 32 lanes in order, low's first. */
+SIMD_INLINE struct vi vi_join_int16(struct vf low, struct vf high) {
+    const __m512i first = _mm512_setr_epi32(0x20000, 0x60004, 0xa0008, 0xe000c, 0x120010, 0x160014,
+                                            0x1a0018, 0x1e001c, 0x220020, 0x260024, 0x2a0028,
+                                            0x2e002c, 0x320030, 0x360034, 0x3a0038, 0x3e003c);
+    return (struct vi){
+        _mm512_permutex2var_epi16(_mm512_castps_si512(low.v), first, _mm512_castps_si512(high.v))};
+}
+
+/* Two times 16 numbers of f16, or with `half` two times 8: even's, then odd's. */
+SIMD_INLINE struct vi vi_load_two(const void *even, const void *odd, bool half) {
+    __m256i a = half ? _mm256_zextsi128_si256(_mm_loadu_si128(even)) : _mm256_loadu_si256(even);
+    __m256i b = half ? _mm256_zextsi128_si256(_mm_loadu_si128(odd)) : _mm256_loadu_si256(odd);
+    return (struct vi){_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1)};
+}
+
+SIMD_INLINE void vf_from_two_f16(struct vi two, struct vf *even, struct vf *odd) {
+    even->v = _mm512_cvtph_ps(_mm512_castsi512_si256(two.v));
+    odd->v = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(two.v, 1));
+}
+
 #ifdef __AVX512BF16__
 #define SIMD_PAIRS
 
@@ -325,18 +378,6 @@ SIMD_INLINE struct vf vf_dot_pairs(struct vf sums, struct vi a, struct vi b) {
 /* 32 numbers rounded to bf16, low's first, denormals to zero. */
 SIMD_INLINE struct vi vi_from_bf16(struct vf low, struct vf high) {
     return (struct vi){(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
-}
-
-SIMD_INLINE struct vi vi_load_half(const void *p) {
-    return (struct vi){_mm512_zextsi256_si512(_mm256_loadu_si256(p))};
-}
-
-SIMD_INLINE void vi_store(void *p, struct vi a) {
-    _mm512_storeu_si512(p, a.v);
-}
-
-SIMD_INLINE struct vi vi_and(struct vi a, struct vi b) {
-    return (struct vi){ri_and(a.v, b.v)};
 }
 #endif
 

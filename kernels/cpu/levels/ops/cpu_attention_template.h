@@ -23,6 +23,11 @@
 #else
 #define MULTIPLIES_PAIRS(type) false
 #endif
+#ifdef SIMD_FIXED
+#define IS_FIXED(type) ((type) == KV_F16 || ((type) == KV_BF16 && !MULTIPLIES_PAIRS(type)))
+#else
+#define IS_FIXED(type) false
+#endif
 
 /* Tokens first .. end-1 of a step. */
 struct seen {
@@ -50,7 +55,8 @@ SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
 }
 
 /* Prefetches what the next step reads while this step's K is processed: the elements from `index`
- * on of the groups one step ahead. Blocks are too short for the hardware to detect a stream. */
+ * on of the groups one step ahead, into the L2 cache, because L1 has no room for two steps. Blocks
+ * are too short for the hardware to detect a stream. */
 SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
                                size_t index, const int num_groups) {
     size_t offset = index * kv_type_bytes(type);
@@ -60,8 +66,8 @@ SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *t
         return;
     UNROLL
     for (int g = 0; g < num_groups; g++) {
-        __builtin_prefetch((const char *)k[g] + offset, 0, 3);
-        __builtin_prefetch((const char *)v[g] + offset, 0, 3);
+        __builtin_prefetch((const char *)k[g] + offset, 0, 2);
+        __builtin_prefetch((const char *)v[g] + offset, 0, 2);
         if (kv_type_has_scales(type) && offset == 0) {
             __builtin_prefetch(tile->k_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
             __builtin_prefetch(tile->v_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
@@ -183,6 +189,8 @@ SIMD_INLINE float largest_score(const struct attention_tile *tile, int32_t row, 
 /* Sets state.max to the largest score so far, and `decays` to the factors of the earlier
  * results. */
 SIMD_INLINE void raise_maxima(const struct attention_tile *tile, int32_t num_rows) {
+    for (int32_t r = num_rows; r % ATTENTION_ROW_STEP != 0; r++)
+        tile->peaks[r] = -INFINITY; /* rows of another part of the tile stay as they are */
     for (int32_t r = 0; r < num_rows; r += 16) {
         struct vf old = vf_load(tile->state.max + r);
         struct vf max = vf_max(vf_load(tile->peaks + r), old);
@@ -256,6 +264,10 @@ SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile
         weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, true);
 }
 
+#ifdef SIMD_FIXED
+#include "kernels/cpu/levels/ops/cpu_attention_fixed_template.h"
+#endif
+
 /* Returns what a row sees of the step that starts at `begin`; end <= first: nothing. */
 SIMD_INLINE struct seen seen_by(const struct attention_tile *tile, int32_t row, int32_t begin) {
     int32_t end = tile->first_length + row / tile->num_heads - begin;
@@ -304,6 +316,12 @@ SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *ti
                               int32_t num_rows, int32_t first_group, int32_t begin,
                               const bool spoilt) {
     const struct seen all = {0, ATTENTION_STEP};
+#ifdef SIMD_FIXED
+    if (IS_FIXED(type)) {
+        attend_fixed(type, tile, num_rows, first_group);
+        return;
+    }
+#endif
     FOR_ROW_TILES(num_rows, score_rows, first_group, all);
     if (kv_type_has_scales(type) && tile->key_bias != NULL && tile->key_bias->num_pairs > 0)
         add_key_bias(tile, num_rows, begin);
@@ -343,6 +361,61 @@ SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *til
     }
 }
 
+/* Returns the tile of the tokens first .. end-1 alone. */
+SIMD_INLINE struct attention_tile part_of(const struct attention_tile *tile, int32_t first,
+                                          int32_t end) {
+    struct attention_tile part = *tile;
+    const size_t row = (size_t)first * (size_t)tile->num_heads;
+    const size_t elements = row * ATTENTION_QUERY_STRIDE;
+    part.num_tokens = end - first;
+    part.first_length += first;
+    part.queries.rows = (float *)part.queries.rows + elements;
+    part.queries.codes += elements;
+    part.queries.scales += row;
+    part.scores += row * ATTENTION_STEP;
+    part.sums += row * 16;
+    part.state.max += row;
+    part.state.out += row * (size_t)tile->stride;
+    return part;
+}
+
+SIMD_INLINE void attend_part(enum kv_type type, const struct attention_tile *tile, int32_t group,
+                             int32_t begin) {
+    int32_t num_rows = tile->num_tokens * tile->num_heads;
+    int32_t first = seen_by(tile, 0, begin).first;
+    struct seen last = seen_by(tile, num_rows - 1, begin);
+    if (first < ATTENTION_STEP && last.end > 0)
+        attend_edge(type, tile, num_rows, group, begin, (struct seen){first, last.end});
+}
+
+/* Attends to a step that some rows do not see completely. In fixed point the others are kept apart:
+ * the bits of a row depend on what it sees itself. */
+SIMD_INLINE void attend_parts(enum kv_type type, const struct attention_tile *tile, int32_t group,
+                              int32_t begin) {
+    if (!IS_FIXED(type)) {
+        attend_part(type, tile, group, begin);
+        return;
+    }
+    const int32_t n = tile->num_tokens, past = begin - tile->first_length;
+    int32_t first = past + ATTENTION_STEP > 0 ? past + ATTENTION_STEP : 0;
+    int32_t end = tile->window < n - past ? past + tile->window + 1 : n;
+    first = first < n ? first : n;
+    end = end < n ? end : n;
+    end = end > first ? end : first;
+    if (first > 0) {
+        struct attention_tile part = part_of(tile, 0, first);
+        attend_part(type, &part, group, begin);
+    }
+    if (end > first) {
+        struct attention_tile part = part_of(tile, first, end);
+        attend_whole(type, &part, part.num_tokens * part.num_heads, group, begin, false);
+    }
+    if (n > end) {
+        struct attention_tile part = part_of(tile, end, n);
+        attend_part(type, &part, group, begin);
+    }
+}
+
 SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *tile) {
     int32_t num_rows = tile->num_tokens * tile->num_heads;
     int32_t last_length = tile->first_length + tile->num_tokens - 1, end = last_length;
@@ -350,17 +423,12 @@ SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *ti
         end = tile->chunk_begin + ATTENTION_CHUNK;
     for (int32_t begin = tile->chunk_begin; begin < end; begin += ATTENTION_STEP) {
         int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
-        if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window) {
-            if (type == KV_INT8 && is_spoilt(tile, group))
-                attend_whole(type, tile, num_rows, group, begin, true);
-            else
-                attend_whole(type, tile, num_rows, group, begin, false);
-            continue;
-        }
-        int32_t first = seen_by(tile, 0, begin).first;
-        struct seen last = seen_by(tile, num_rows - 1, begin);
-        if (first < ATTENTION_STEP)
-            attend_edge(type, tile, num_rows, group, begin, (struct seen){first, last.end});
+        if (begin + ATTENTION_STEP > tile->first_length || last_length - begin > tile->window)
+            attend_parts(type, tile, group, begin);
+        else if (type == KV_INT8 && is_spoilt(tile, group))
+            attend_whole(type, tile, num_rows, group, begin, true);
+        else
+            attend_whole(type, tile, num_rows, group, begin, false);
     }
 }
 
@@ -383,6 +451,10 @@ SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, i
     float *target = is_float ? (float *)out->rows + at : scaled;
     for (int32_t i = 0; i < n; i++)
         target[i] = src[i] * factor;
+#ifdef SIMD_FIXED
+    if (IS_FIXED(type))
+        load_fixed_query(target, n, out, row);
+#endif
     if (type == KV_INT8)
         load_codes_query(scaled, n, out, row);
     else if (!is_float)
@@ -400,7 +472,12 @@ SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, i
     }
 
 #define ATTENTION_OF(type)                                                                         \
-    { load_query_##type, attend_##type, MULTIPLIES_PAIRS(KV_##type) ? "vdpbf16ps" : NULL }
+    {                                                                                              \
+        load_query_##type, attend_##type,                                                          \
+            MULTIPLIES_PAIRS(KV_##type) ? "vdpbf16ps"                                              \
+            : IS_FIXED(KV_##type)       ? "vpdpwssd"                                               \
+                                        : NULL                                                     \
+    }
 
 DEFINE_ATTENTION(F32)
 DEFINE_ATTENTION(F16)
