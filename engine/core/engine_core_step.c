@@ -82,7 +82,7 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* A disk that does not answer delays its readers, but but not forever. */
+/* A disk that does not answer delays its readers, but not forever. */
 static void watch_store(struct engine_core *core, int64_t now_ns) {
     struct block_tiers *tiers = &core->scheduler.blocks.tiers;
     uint64_t num_done = tiers->num_read + tiers->num_failed_reads;
