@@ -139,47 +139,54 @@ def measure_prefix(options, times):
 
 
 def read_stream(server, seed, pauses, stopped):
-    """Notes the pauses of a stream, but for the first tokens."""
-    body = {"prompt": make_prompt(seed, 40), "max_tokens": 100000, "temperature": 1, "seed": seed, "stream": True,
-            "ignore_eos": True}
-    last, count = None, 0
-    with server.post(body) as reply:
-        for line in reply:
-            if not line.startswith(b"data: {"):
-                continue
-            now, count = time.perf_counter(), count + 1
-            if last is not None and count > 20:
-                pauses.append(now - last)
-            last = now
-            if stopped.is_set():
-                return
+    """Notes the pauses between the tokens of one answer after the other, but for the first of each."""
+    body = {"prompt": make_prompt(seed, 40), "max_tokens": 4000, "temperature": 1, "stream": True, "ignore_eos": True}
+    while not stopped.is_set():
+        last, count = None, 0
+        with server.post(body) as reply:
+            for line in reply:
+                if stopped.is_set():
+                    return
+                if not line.startswith(b"data: {"):
+                    continue
+                now, count = time.perf_counter(), count + 1
+                if last is not None and count > 20:
+                    pauses.append(now - last)
+                last = now
 
 
-def measure_pauses(options, is_busy):
-    """Longest pause and the 99th percentile of 8 streams, beside a client whose prefixes go to the store and come from
-    it (is_busy) or whose are on the device. It asks one after the other, each of 16 blocks more than was found."""
+# What a client asks next to 8 streams, one request after the other, and whether the server has a store: pairs that differ
+# in what the store does alone.
+PAUSE_CASES = {"found on the device": ("same", False), "read from the store": ("flushed", True),
+               "computed": ("new", False), "computed and written": ("new", True)}
+
+
+def measure_pauses(options, prompts, has_store):
     folder = Path(options.folder) / "kv-tiers"
     shutil.rmtree(folder, ignore_errors=True)
-    arguments = ["--kv-store", folder, "--kv-store-bytes", options.store_bytes] if is_busy else []
-    server = Server(options, *arguments)
+    server = Server(options, "--enable-admin", *(["--kv-store", folder, "--kv-store-bytes", options.store_bytes] if has_store else []))
+    for number in range(6):
+        server.first_token(make_prompt(100 + number, 600))
+    if has_store:
+        await_stored(server)
     pauses, stopped = [], threading.Event()
     streams = [threading.Thread(target=read_stream, args=(server, seed, pauses, stopped)) for seed in range(8)]
     for stream in streams:
         stream.start()
-    end = time.monotonic() + options.seconds
-    number = 0
+    end, number = time.monotonic() + options.seconds, 0
     while time.monotonic() < end:
-        server.first_token(make_prompt(100 + number % 6, 600))
+        if prompts == "flushed":
+            urllib.request.urlopen(urllib.request.Request(server.url + "/reset_prefix_cache", method="POST")).close()
+        server.first_token(make_prompt(100 + number % 6 + (1000 + number if prompts == "new" else 0), 600))
         number += 1
     stopped.set()
     for stream in streams:
         stream.join()
-    stored = server.store_blocks() if is_busy else 0
     server.stop()
     shutil.rmtree(folder, ignore_errors=True)
     pauses.sort()
     return {"longest": pauses[-1], "p99": pauses[int(len(pauses) * 0.99)], "median": statistics.median(pauses),
-            "tokens": len(pauses), "requests": number, "blocks stored": stored}
+            "tokens": len(pauses), "requests": number}
 
 
 def main():
@@ -197,18 +204,20 @@ def main():
     parser.add_argument("--drop-caches", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
-    times, pauses = {}, {"without": [], "with": []}
+    times, pauses = {}, {name: [] for name in PAUSE_CASES}
     for _ in range(options.rounds):
         if options.tokens > 0:
             measure_prefix(options, times)
-        for name in pauses if options.seconds > 0 else ():
-            pauses[name].append(measure_pauses(options, name == "with"))
+        for name, case in PAUSE_CASES.items() if options.seconds > 0 else ():
+            pauses[name].append(measure_pauses(options, *case))
     medians = {case: statistics.median(values) for case, values in times.items()}
     for case, seconds in medians.items():
         print(f"{case:32} {seconds * 1000:9.0f} ms  {medians['computed'] / seconds:7.1f} times as fast as computed")
     for name, runs in pauses.items():
-        for what in ("longest", "p99", "median") if runs else ():
-            print(f"{name:8} a store, {what:8} pause {statistics.median(run[what] for run in runs) * 1000:9.1f} ms")
+        figures = {what: statistics.median(run[what] for run in runs) for what in runs[0]} if runs else {}
+        if figures:
+            print(f"8 streams next to prompts {name:22}: pauses {figures['median'] * 1000:6.1f} ms, p99 {figures['p99'] * 1000:6.1f}, "
+                  f"longest {figures['longest'] * 1000:6.1f}; {figures['requests']:.0f} prompts")
     if options.json:
         Path(options.json).write_text(json.dumps({"seconds": times, "pauses": pauses}, indent=1))
 
