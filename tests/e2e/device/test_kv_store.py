@@ -8,6 +8,7 @@ import stat
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -291,6 +292,24 @@ def test_sleep_keeps_the_store(start_server, expected, tmp_path):
         assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
         text, cached = ask(server)
         assert text == expected and cached > 1500
+
+
+def shared_bytes(server):
+    """Of the host pools that the server and its rank process share."""
+    folder = Path(f"/proc/{server.process.pid}/fd")
+    return sum(os.stat(path).st_blocks * 512 for path in folder.iterdir() if "kv host pools" in os.readlink(path))
+
+
+def test_sleep_gives_shared_memory_back(start_server, expected, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--rank-process", "on", "--enable-admin")
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    assert shared_bytes(server) > 1 << 20
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert shared_bytes(server) == 0
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    text, cached = ask(server)
+    assert text == expected and cached > 1500
 
 
 def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):
