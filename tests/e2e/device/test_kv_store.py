@@ -14,7 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_server import NAME, QuireServer
+from quire_server import MODEL, NAME, QuireServer
 from test_cuda_sim import MODULE, SMALL as SMALL_GPU, simulated
 from test_load import complete, gather, seeded
 from test_rank_process import await_other, rank_process
@@ -273,6 +273,19 @@ def test_a_copy_with_another_secret_has_nothing(start_server, expected, folder):
     (files_of(folder) / "secret").write_bytes(os.urandom(192))
     server = start_server(*store_of(folder))
     assert ask(server) == (expected, 0)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_of_dots_has_a_folder_too(start_server, tmp_path, name):
+    start_server("--model", MODEL, "--served-model-name", name, *store_of(tmp_path / "kv", "64M"), has_model=True)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["kv"]
+    assert [path.name for path in (tmp_path / "kv").iterdir()] == ["_" + name[1:]]
+
+
+def test_a_reader_makes_no_folder(start_server, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--kv-store-mode", "read-only")
+    assert "it is not used" in server.read_log()
+    assert not (tmp_path / "kv").exists()
 
 
 def test_reset(start_server, expected, folder):

@@ -346,6 +346,31 @@ static void test_modes(void **state) {
     assert_fails(fixture, "/secret has mode 0640");
 }
 
+static void test_a_folder_of_others(void **state) {
+    struct store_fixture *fixture = *state;
+    store_close(fixture);
+    assert_int_equal(chmod(fixture->directory, 0770), 0);
+    assert_fails(fixture, "has mode 0770, others may change it");
+    assert_int_equal(chmod(fixture->directory, 0755), 0);
+    assert_int_equal(store_open(fixture), 0);
+    store_close(fixture);
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(fixture->directory, 1, 1), 0);
+    assert_fails(fixture, "belongs to user 1");
+}
+
+static void test_what_is_not_a_file(void **state) {
+    struct store_fixture *fixture = *state;
+    store_close(fixture);
+    for (int read_only = 0; read_only < 2; read_only++) {
+        fixture->config.read_only = read_only;
+        assert_int_equal(unlink(store_path(fixture, "records")), 0);
+        assert_int_equal(mkfifo(store_path(fixture, "records"), 0600), 0);
+        assert_fails(fixture, "/records is not a file");
+    }
+}
+
 static void test_folders_that_cannot_be_used(void **state) {
     struct store_fixture *fixture = *state;
     temporary_write(&fixture->folder, "store", "x", 1);
@@ -551,10 +576,35 @@ static void test_one_owner(void **state) {
     assert_int_equal(store_get(fixture->store, &blocks[0]), STORE_RIGHT);
 }
 
+/* It keeps the size that it finds, and the blocks. */
+static void test_another_size_is_taken_over(void **state) {
+    struct store_fixture *fixture = *state;
+    struct kv_store_config config = fixture->config;
+    struct kv_store *heir;
+    struct store_block blocks[2];
+    struct kv_store_done done;
+    struct error err;
+    store_make_chain(fixture->store, 1, 0, blocks, 2);
+    assert_true(store_put(fixture->store, &blocks[0]));
+    config.max_bytes += STORE_SLOT_COST;
+    assert_int_equal(kv_store_open(&config, &heir, &err), 0);
+    store_close(fixture);
+    for (int i = 0; i < 1000 && !kv_store_is_owner(heir); i++) {
+        usleep(20000);
+        assert_false(kv_store_next_done(heir, &done));
+    }
+    assert_true(kv_store_is_owner(heir));
+    assert_true(store_put(heir, &blocks[1]));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(store_get(heir, &blocks[i]), STORE_RIGHT);
+    kv_store_close(heir);
+}
+
 static void test_a_reader_of_nothing(void **state) {
     struct store_fixture *fixture = *state;
     fixture->config.read_only = true;
-    assert_fails(fixture, "store: No such file or directory");
+    assert_fails(fixture, "store: missing");
+    assert_int_equal(fixture->err.code, ERROR_UNAVAILABLE);
     assert_int_equal(mkdir(fixture->directory, 0700), 0);
     assert_fails(fixture, "/secret: missing");
     assert_int_equal(access(store_path(fixture, "lock"), F_OK), -1);
@@ -579,6 +629,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_another_identity, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_modes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_of_others, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_not_a_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_that_cannot_be_used, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_a_disk_that_is_too_small, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_writes_that_fail, set_up, tear_down),
@@ -586,6 +638,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_keys_that_do_not_fit, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_key_files, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_one_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_size_is_taken_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_reader_of_nothing, set_up_closed, tear_down),
     };
     log_set_level(LOG_ERROR);
