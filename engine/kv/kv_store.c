@@ -116,6 +116,10 @@ void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void
     kv_store_threads_set_wake(store->threads, wake, context);
 }
 
+int64_t kv_store_reading_ns(const struct kv_store *store) {
+    return kv_store_threads_reading_ns(store->threads);
+}
+
 void kv_store_drain(const struct kv_store *store) {
     kv_store_threads_await(store->threads, store->num_jobs);
 }
@@ -218,7 +222,7 @@ static void note_damage(struct kv_store *store, int64_t now_ns) {
 static void apply(struct kv_store *store, const struct kv_store_job *job) {
     struct kv_store_index *index = store->view.index;
     if (job->is_read) {
-        if (!job->is_ok)
+        if (!job->is_ok && !job->is_dropped)
             kv_store_index_drop(index, job->slot);
         kv_store_index_unpin(index, job->slot);
         if (job->is_damaged)

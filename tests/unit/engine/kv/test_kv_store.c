@@ -167,6 +167,30 @@ static void test_queues_are_bounded(void **state) {
     assert_int_equal(atomic_load(&num_wakes), 1 + KV_STORE_MAX_JOBS);
 }
 
+/* A stop does not wait for them; they stay in the store. */
+static void test_draining_drops_reads(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    static unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    struct kv_store_done done;
+    int accepted = 0, num_dropped = 0;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    while (kv_store_read(fixture->store, &block.content, &part, 1, accepted))
+        accepted++;
+    kv_store_drain(fixture->store);
+    for (int i = 0; i < accepted; i++) {
+        assert_true(kv_store_next_done(fixture->store, &done));
+        num_dropped += !done.is_ok;
+    }
+    assert_true(kv_store_is_idle(fixture->store));
+    assert_true(num_dropped > 0);
+    assert_int_equal(kv_store_reading_ns(fixture->store), 0);
+    assert_int_equal(counts_of(fixture).num_damaged, 0);
+    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
+}
+
 static void test_closing_finishes_writes(void **state) {
     struct store_fixture *fixture = *state;
     struct store_block blocks[NUM_SLOTS];
@@ -617,6 +641,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_groups_of_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_block_that_is_being_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_queues_are_bounded, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_draining_drops_reads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_closing_finishes_writes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_least_recently_used_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_chains_leave_from_their_ends, set_up, tear_down),
