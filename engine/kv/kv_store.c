@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
+#define OPEN_NS (2 * CLOCK_NS_PER_S) /* for an owner to make the files */
+#define OPEN_PAUSE_NS (20 * CLOCK_NS_PER_MS)
 
 struct kv_store {
     struct kv_store_folder folder;
@@ -52,7 +55,24 @@ static int open_files(struct kv_store *store, const struct kv_store_config *conf
     memcpy(file.identity, config->identity, sizeof(file.identity));
     if (kv_store_folder_open(&store->folder, &folder, err) != 0)
         return -1;
-    return kv_store_file_open(&store->file, &file, err);
+    if (kv_store_file_open(&store->file, &file, err) == 0)
+        return 0;
+    kv_store_folder_close(&store->folder);
+    return -1;
+}
+
+/* Another process that has just started may not have made all files yet. */
+static int open_made_files(struct kv_store *store, const struct kv_store_config *config,
+                           struct error *err) {
+    const struct timespec pause = {.tv_nsec = OPEN_PAUSE_NS};
+    int64_t end_ns = clock_now_ns() + OPEN_NS;
+    while (open_files(store, config, err) != 0) {
+        if (err->code != ERROR_UNAVAILABLE || config->read_only || config->forgets ||
+            clock_now_ns() >= end_ns)
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
 }
 
 static int load_view(struct kv_store *store, struct error *err) {
@@ -79,7 +99,7 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
                                                     .file = &store->file,
                                                     .wake = config->wake,
                                                     .context = config->context};
-    if (open_files(store, config, err) != 0 || load_view(store, err) != 0 ||
+    if (open_made_files(store, config, err) != 0 || load_view(store, err) != 0 ||
         kv_store_threads_create(&threads, &store->view, &store->threads, err) != 0) {
         kv_store_close(store);
         return -1;

@@ -285,7 +285,8 @@ static int open_one(const struct kv_store_file *file, const char *name, int flag
     *out = openat(folder->fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
     struct stat info;
     if (*out < 0)
-        return error_set(err, ERROR_IO, "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
+        return error_set(err, errno == ENOENT && !folder->is_owner ? ERROR_UNAVAILABLE : ERROR_IO,
+                         "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
     if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode))
         return 0;
     close(*out);

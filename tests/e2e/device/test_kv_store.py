@@ -204,6 +204,13 @@ def test_two_servers_on_one_store(start_server, expected, folder):
     assert ask(other, text)[0] == ask(reader, text)[0]
 
 
+def test_servers_that_start_together(start_server, tmp_path):
+    """One makes the files; the others wait for them."""
+    with ThreadPoolExecutor(3) as pool:
+        servers = list(pool.map(lambda _: start_server(*store_of(tmp_path / "kv", "64M")), range(3)))
+    assert all("it is not used" not in server.read_log() for server in servers)
+
+
 def test_another_model_is_not_found(start_server, expected, folder):
     """Nor another type of the cache, under the same name; the store begins anew for it."""
     server = start_server(*store_of(folder), "--kv-cache-dtype", "int8")
