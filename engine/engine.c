@@ -19,10 +19,9 @@
 #include <time.h>
 
 #define DEFAULT_STALL_TIMEOUT_NS (10 * CLOCK_NS_PER_S)
-#define READ_TIMEOUT_NS (5 * CLOCK_NS_PER_S)
 #define MAX_MASK_THREADS 4
-#define WRITTEN_NS (5 * CLOCK_NS_PER_MS) /* between two looks at what the store writes */
-#define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
+#define LOOK_NS CLOCK_NS_PER_S /* at an executor that may lose its ranks, while nothing runs */
+#define READ_LOOK_NS (20 * CLOCK_NS_PER_MS) /* at a store that may hang */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 /* --- What the core asks --- */
@@ -97,10 +96,10 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct engine_in
                          engine->core.scheduler.blocks.tiers.num_reads > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
+    if (engine->core.scheduler.blocks.tiers.num_reads > 0)
+        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + READ_LOOK_NS);
     if (engine->core.executor->can_lose_ranks)
         deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + LOOK_NS);
-    if (engine->core.scheduler.blocks.tiers.num_writes > 0)
-        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + WRITTEN_NS);
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {
@@ -240,7 +239,6 @@ static void add_store(struct engine *engine, struct executor *executor,
 static int init_core(struct engine *engine, struct executor *executor,
                      const struct tokenizer *tokenizer, struct error *err) {
     struct engine_core_config core = engine->config.core;
-    core.read_timeout_ns = READ_TIMEOUT_NS;
     core.mask_workers = engine->mask_workers;
     core.mask_budget = MASK_STEP_BUDGET;
     core.masks_found = note_masks;
@@ -275,6 +273,8 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
+    if (engine->config.store != NULL) /* its threads may still tell of the last jobs */
+        kv_store_set_wake(engine->config.store, NULL, NULL);
     engine_end_kv_events(engine);
     mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);

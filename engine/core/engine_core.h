@@ -40,7 +40,6 @@ struct engine_core_config {
     struct queue_limits *queue; /* outlives the core, which gives back what was taken from it for a
                                    request before engine_core_add; NULL: nothing was taken */
     int64_t stall_timeout_ns;
-    int64_t read_timeout_ns; /* for a read of the store to end, before nobody waits for it */
     int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
     /* Like clock, for measuring steps only: no decision depends on it. NULL: steps are not
      * measured. */
@@ -78,10 +77,7 @@ struct engine_core {
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */
-    int64_t first_deadline_ns; /* when the next group ends, or a read of the store is late, if
-                                  nothing else happens; 0: never */
-    uint64_t num_reads_done;   /* of the store, when that was last looked at */
-    int64_t reading_since_ns;  /* a read is running since then, and none has ended */
+    int64_t first_deadline_ns; /* when the next group ends if nothing else happens; 0: never */
     bool is_lost;          /* the executor lost its ranks: nothing runs before they are restarted */
     int64_t lost_since_ns; /* if is_lost: when the ranks last did something */
     bool has_suspects;     /* some group may be a suspect */

@@ -82,19 +82,6 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* A disk that does not answer delays its readers, but not forever. */
-static void watch_store(struct engine_core *core, int64_t now_ns) {
-    struct block_tiers *tiers = &core->scheduler.blocks.tiers;
-    uint64_t num_done = tiers->num_read + tiers->num_failed_reads;
-    if (tiers->num_reads == 0 || num_done != core->num_reads_done)
-        core->reading_since_ns = now_ns;
-    core->num_reads_done = num_done;
-    tiers->is_late =
-        tiers->num_reads > 0 && now_ns - core->reading_since_ns >= core->config.read_timeout_ns;
-    if (tiers->num_reads > 0 && !tiers->is_late)
-        engine_core_note_deadline(core, core->reading_since_ns + core->config.read_timeout_ns);
-}
-
 /* --- Submitting --- */
 
 static struct step *step_in_flight(struct engine_core *core, int32_t index) {
@@ -264,9 +251,7 @@ bool engine_core_step(struct engine_core *core) {
     if (!core->is_lost && !core->failed)
         block_manager_poll(&core->scheduler.blocks);
     step_timer_start(&core->timer);
-    int64_t now_ns = core->config.clock(core->config.context);
-    sweep_groups(core, now_ns);
-    watch_store(core, now_ns);
+    sweep_groups(core, core->config.clock(core->config.context));
     step_timer_end(&core->timer, STEP_PART_LOOP, &core->timer.next);
     while (submit_step(core))
         ;

@@ -42,6 +42,11 @@ void *host_memory_map(int fd, int32_t pool, size_t bytes, struct error *err) {
     return NULL;
 }
 
+void host_memory_release(void *memory, size_t bytes) {
+    if (memory != NULL)
+        madvise(memory, bytes, MADV_REMOVE);
+}
+
 void host_memory_unmap(void *memory, size_t bytes) {
     if (memory != NULL)
         munmap(memory, bytes);

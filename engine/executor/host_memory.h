@@ -16,8 +16,11 @@
 int host_memory_create(int min_fd, struct error *err);
 /* Maps the pool of that number: rank * HOST_POOLS_PER_RANK + the pool of the rank. Returns NULL
  * when the system refuses. Its pages are zero until one of the processes writes to them, and freed
- * with the file. */
+ * with the file, or by host_memory_release. */
 void *host_memory_map(int fd, int32_t pool, size_t bytes, struct error *err);
+/* Gives the system the pages back, which are zero from then on for all processes: closing a mapping
+ * leaves them in the file. Accepts NULL. */
+void host_memory_release(void *memory, size_t bytes);
 void host_memory_unmap(void *memory, size_t bytes); /* accepts NULL */
 
 #endif

@@ -368,6 +368,7 @@ static void free_host_pool(struct rank *rank, struct buffer *host_pool) {
     }
     if (host_pool->data != NULL)
         b->ops->host_unpin(b, host_pool->data);
+    host_memory_release(host_pool->data, host_pool->bytes);
     host_memory_unmap(host_pool->data, host_pool->bytes);
     *host_pool = (struct buffer){0};
 }

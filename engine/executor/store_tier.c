@@ -51,6 +51,11 @@ static bool next_done(void *context, struct kv_tier_done *out) {
     return true;
 }
 
+static int64_t reading_ns(void *context) {
+    const struct store_tier *tier = context;
+    return kv_store_reading_ns(tier->store);
+}
+
 static void drain(void *context) {
     const struct store_tier *tier = context;
     kv_store_drain(tier->store);
@@ -62,6 +67,7 @@ void store_tier_init(struct store_tier *tier, struct kv_store *store, struct exe
                                          .write = begin_write,
                                          .read = begin_read,
                                          .next_done = next_done,
+                                         .reading_ns = reading_ns,
                                          .drain = drain,
                                          .context = tier},
                                 .store = store,

@@ -74,8 +74,7 @@ struct block_tiers {
     struct unsaved_block *unsaved; /* a ring of num_blocks */
     int32_t first_unsaved, num_unsaved;
     int32_t num_reads, num_writes; /* running jobs of the store */
-    bool is_late; /* set by the core: no read has ended for long, and nobody waits for one */
-    int64_t read_block_ns; /* a recent mean; 0: nothing was read yet */
+    int64_t read_block_ns;         /* a recent mean; 0: nothing was read yet */
 
     /* since start */
     uint64_t num_kept;     /* blocks copied to the host for a tier */
@@ -149,6 +148,9 @@ enum block_load block_manager_load(struct block_manager *manager, struct block_t
 /* Returns how many blocks the table still awaits. */
 int32_t block_manager_num_awaited(const struct block_manager *manager,
                                   const struct block_table *table);
+/* Returns how long reads of so many blocks are likely to take: as the last ones did, and what
+ * the running one has already taken if that is long: the disk may have become slow, or hang. */
+int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_reads);
 /* Takes what the store has done, and gives it blocks that steps have brought to the host. Called
  * before a step is planned, unless the executor has lost its memory since the last step. */
 void block_manager_poll(struct block_manager *manager);

@@ -3,6 +3,10 @@
 #include "engine/kv/block_manager_private.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/base/numbers.h"
+
+#define PATIENCE_NS (100 * CLOCK_NS_PER_MS) /* a thread may have to wait for a processor */
 
 /* Returns whether a host block becomes free for a read by itself. */
 static bool gets_host_block(const struct block_manager *manager) {
@@ -88,6 +92,12 @@ enum block_load block_manager_load(struct block_manager *manager, struct block_t
         return BLOCKS_COMING;
     table->num_awaited = 0;
     return BLOCKS_THERE;
+}
+
+int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_reads) {
+    const struct kv_tier *store = manager->config.store;
+    int64_t late_ns = max_int64(store->reading_ns(store->context) - PATIENCE_NS, 0);
+    return late_ns + num_reads * manager->tiers.read_block_ns;
 }
 
 int32_t block_manager_num_awaited(const struct block_manager *manager,

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
+#define OPEN_NS (2 * CLOCK_NS_PER_S) /* for an owner to make the files */
+#define OPEN_PAUSE_NS (20 * CLOCK_NS_PER_MS)
 
 struct kv_store {
     struct kv_store_folder folder;
@@ -52,7 +55,24 @@ static int open_files(struct kv_store *store, const struct kv_store_config *conf
     memcpy(file.identity, config->identity, sizeof(file.identity));
     if (kv_store_folder_open(&store->folder, &folder, err) != 0)
         return -1;
-    return kv_store_file_open(&store->file, &file, err);
+    if (kv_store_file_open(&store->file, &file, err) == 0)
+        return 0;
+    kv_store_folder_close(&store->folder);
+    return -1;
+}
+
+/* Another process that has just started may not have made all files yet. */
+static int open_made_files(struct kv_store *store, const struct kv_store_config *config,
+                           struct error *err) {
+    const struct timespec pause = {.tv_nsec = OPEN_PAUSE_NS};
+    int64_t end_ns = clock_now_ns() + OPEN_NS;
+    while (open_files(store, config, err) != 0) {
+        if (err->code != ERROR_UNAVAILABLE || config->read_only || config->forgets ||
+            clock_now_ns() >= end_ns)
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
 }
 
 static int load_view(struct kv_store *store, struct error *err) {
@@ -79,7 +99,7 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
                                                     .file = &store->file,
                                                     .wake = config->wake,
                                                     .context = config->context};
-    if (open_files(store, config, err) != 0 || load_view(store, err) != 0 ||
+    if (open_made_files(store, config, err) != 0 || load_view(store, err) != 0 ||
         kv_store_threads_create(&threads, &store->view, &store->threads, err) != 0) {
         kv_store_close(store);
         return -1;
@@ -114,6 +134,10 @@ bool kv_store_is_idle(const struct kv_store *store) {
 void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context) {
     CHECK(store->num_jobs == 0);
     kv_store_threads_set_wake(store->threads, wake, context);
+}
+
+int64_t kv_store_reading_ns(const struct kv_store *store) {
+    return kv_store_threads_reading_ns(store->threads);
 }
 
 void kv_store_drain(const struct kv_store *store) {
@@ -218,7 +242,7 @@ static void note_damage(struct kv_store *store, int64_t now_ns) {
 static void apply(struct kv_store *store, const struct kv_store_job *job) {
     struct kv_store_index *index = store->view.index;
     if (job->is_read) {
-        if (!job->is_ok)
+        if (!job->is_ok && !job->is_dropped)
             kv_store_index_drop(index, job->slot);
         kv_store_index_unpin(index, job->slot);
         if (job->is_damaged)

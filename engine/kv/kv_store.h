@@ -40,8 +40,8 @@ struct kv_store_config {
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */
-    /* Called by the reading thread when a read has ended; must not call the store. Nothing is
-     * called for writes, which end when their thread gets to it. NULL: see kv_store_set_wake. */
+    /* Called by the reading thread when jobs have ended; must not call the store. NULL: see
+     * kv_store_set_wake. */
     void (*wake)(void *context);
     void *context;
 };
@@ -75,7 +75,8 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
  * any more. The parts of jobs are the caller's again. Accepts NULL. */
 void kv_store_close(struct kv_store *store);
 
-/* Replaces the configuration's function, before the first job. */
+/* Replaces the configuration's function, while there are no jobs. Waits for a call of the one
+ * before, which is not called any more. */
 void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context);
 
 /* Returns the secret that all keys must be made with. Any thread; valid until close. */
@@ -100,7 +101,10 @@ bool kv_store_read(struct kv_store *store, const struct block_content *content,
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out);
 /* Returns whether all accepted jobs were reported. */
 bool kv_store_is_idle(const struct kv_store *store);
-/* Waits until all accepted jobs have ended, which kv_store_next_done then reports. */
+/* Returns for how long the read that has begun last has been running; 0: it has ended. */
+int64_t kv_store_reading_ns(const struct kv_store *store);
+/* Waits until all accepted jobs have ended, which kv_store_next_done then reports. Those that have
+ * not begun end without success: reads at once, writes after some seconds. */
 void kv_store_drain(const struct kv_store *store);
 /* Finds none of the blocks any more. As the owner, the files are cleared soon after; otherwise they
  * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a

@@ -168,14 +168,13 @@ static const char *compare_header(const struct kv_store_file *file, const struct
         return "holds blocks of another size";
     if (header->num_slots < 1 || header->num_slots > header->wanted_slots)
         return "is damaged";
-    if (file->config.folder->is_owner &&
-        header->wanted_slots != slots_in(file, file->config.max_bytes))
-        return "has another size";
     return NULL;
 }
 
-/* Uses the header; returns why it cannot be used, or NULL. */
-static const char *read_header(struct kv_store_file *file, struct kv_store_room *room) {
+/* Uses the header; returns why it cannot be used, or NULL. It may be of another size than is
+ * configured where that was made by another process, which this one reads or takes over. */
+static const char *read_header(struct kv_store_file *file, struct kv_store_room *room,
+                               bool of_any_size) {
     struct sealed_header sealed;
     if (kv_store_file_read_at(file->records_fd, &sealed, sizeof(sealed), 0) != 0)
         return "is empty";
@@ -185,6 +184,9 @@ static const char *read_header(struct kv_store_file *file, struct kv_store_room 
                               &sealed.seal))
         return "is damaged, or of another secret";
     const char *reason = compare_header(file, &sealed.header);
+    if (reason == NULL && !of_any_size &&
+        sealed.header.wanted_slots != slots_in(file, file->config.max_bytes))
+        reason = "has another size";
     if (reason == NULL) {
         file->num_slots = sealed.header.num_slots;
         file->generation = sealed.header.generation;
@@ -194,7 +196,7 @@ static const char *read_header(struct kv_store_file *file, struct kv_store_room 
 
 int kv_store_file_refresh(struct kv_store_file *file, struct kv_store_room *room,
                           struct error *err) {
-    const char *reason = read_header(file, room);
+    const char *reason = read_header(file, room, true);
     if (reason == NULL)
         return 0;
     return error_set(err, ERROR_IO, "kv-store: %s %s", file->config.folder->path, reason);
@@ -280,10 +282,16 @@ static int open_one(const struct kv_store_file *file, const char *name, int flag
     flags |= file->config.read_only ? O_RDONLY : O_RDWR;
     if (folder->is_owner)
         flags |= O_CREAT;
-    *out = openat(folder->fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    *out = openat(folder->fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    struct stat info;
     if (*out < 0)
-        return error_set(err, ERROR_IO, "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
-    return 0;
+        return error_set(err, errno == ENOENT && !folder->is_owner ? ERROR_UNAVAILABLE : ERROR_IO,
+                         "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
+    if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode))
+        return 0;
+    close(*out);
+    *out = -1;
+    return error_set(err, ERROR_IO, "kv-store: %s/%s is not a file", folder->path, name);
 }
 
 static int open_both(struct kv_store_file *file, struct error *err) {
@@ -306,7 +314,8 @@ static int try_direct(struct kv_store_file *file, struct kv_store_room *room, st
 
 static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
-    const char *reason = folder->is_new ? "has a new secret" : read_header(file, room);
+    const char *reason =
+        folder->is_new ? "has a new secret" : read_header(file, room, !folder->is_owner);
     struct stat info;
     off_t bytes = reason == NULL ? kv_store_file_slot_at(file, file->num_slots) : 0;
     if (folder->is_owner && fstat(file->slots_fd, &info) == 0 && info.st_size < bytes)

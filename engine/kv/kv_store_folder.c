@@ -23,6 +23,22 @@ static int fail(const struct kv_store_folder *folder, const char *name, struct e
 
 /* --- Folder and lock --- */
 
+/* Who may put another secret there would decide what is believed. */
+static int check_directory(const struct kv_store_folder *folder, struct error *err) {
+    struct stat info;
+    if (fstat(folder->fd, &info) != 0)
+        return fail(folder, "", err);
+    if (info.st_uid != geteuid())
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: %s belongs to user %u, and this process is of user %u",
+                         folder->path, (unsigned)info.st_uid, (unsigned)geteuid());
+    if ((info.st_mode & 022) != 0)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: %s has mode %04o, others may change it; it must be 0700",
+                         folder->path, (unsigned)info.st_mode & 07777);
+    return 0;
+}
+
 static int open_directory(struct kv_store_folder *folder,
                           const struct kv_store_folder_config *config, struct error *err) {
     int length = snprintf(folder->path, sizeof(folder->path), "%s", config->directory);
@@ -32,7 +48,10 @@ static int open_directory(struct kv_store_folder *folder,
     if (!config->read_only && mkdir(folder->path, 0700) != 0 && errno != EEXIST)
         return fail(folder, "", err);
     folder->fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return folder->fd >= 0 ? 0 : fail(folder, "", err);
+    if (folder->fd < 0 && config->read_only && errno == ENOENT)
+        return error_set(err, ERROR_UNAVAILABLE, "kv-store: %s: missing, and read-only",
+                         folder->path);
+    return folder->fd >= 0 ? check_directory(folder, err) : fail(folder, "", err);
 }
 
 bool kv_store_folder_try_lock(struct kv_store_folder *folder) {

@@ -17,11 +17,11 @@
 
 #define WRITER_NICE 19
 #define WRITER_IO_PRIORITY ((2 << 13) | 7) /* the lowest of class best-effort */
-#define CLOSE_NS (3 * CLOCK_NS_PER_S)
-#define STAMPS_NS (60 * CLOCK_NS_PER_S) /* between two writes of them */
-#define WATCH_NS CLOCK_NS_PER_S         /* between two looks at what the owner has changed */
-#define WATCH_SHARE 20                  /* of the reading thread's time is spent on that at most */
-#define MAX_FAILURES 8                  /* in a row; then it pauses */
+#define CLOSE_NS (2 * CLOCK_NS_PER_S)      /* for writes, when all jobs are to end */
+#define STAMPS_NS (60 * CLOCK_NS_PER_S)    /* between two writes of them */
+#define WATCH_NS CLOCK_NS_PER_S            /* between two looks at what the owner has changed */
+#define WATCH_SHARE 20 /* of the reading thread's time is spent on that at most */
+#define MAX_FAILURES 8 /* in a row; then it pauses */
 #define PAUSE_NS (60 * CLOCK_NS_PER_S)
 
 /* Without a lock, so that the engine never waits for a thread of low priority that holds one. One
@@ -52,6 +52,9 @@ struct kv_store_threads {
     _Atomic(struct kv_store_view *) next_view;
     _Atomic(struct kv_store_index *) old_index; /* the reader's, to destroy */
     _Atomic int64_t stop_ns;                    /* 0: not stopping */
+    _Atomic int64_t drop_ns;         /* jobs are dropped: reads now, writes then; 0: none */
+    atomic_bool has_written;         /* a write has ended, of which the reader tells the engine */
+    _Atomic int64_t reading_from_ns; /* when the running read began; 0: none runs */
     _Atomic uint64_t num_done[2], bytes_done[2], work_ns[2], num_failed_writes;
 };
 
@@ -77,6 +80,15 @@ static struct kv_store_job *ring_take(struct job_ring *ring) {
     return job;
 }
 
+/* Tells the engine that a job has ended. Not called by the thread of low priority: the engine would
+ * wait for it while it has the engine's lock. */
+static void call_wake(struct kv_store_threads *threads) {
+    pthread_mutex_lock(&threads->wake_lock); /* kept meanwhile: see kv_store_set_wake */
+    if (threads->config.wake != NULL)
+        threads->config.wake(threads->config.context);
+    pthread_mutex_unlock(&threads->wake_lock);
+}
+
 /* Reports a job that the thread has worked on since begin_ns. */
 static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, int64_t begin_ns) {
     bool is_read = job->is_read;
@@ -85,17 +97,17 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, 
     if (job->is_ok) {
         atomic_fetch_add(&threads->num_done[is_read], 1);
         atomic_fetch_add(&threads->bytes_done[is_read], threads->config.file->config.block_bytes);
-    } else if (!is_read) {
-        atomic_fetch_add(&threads->num_failed_writes, 1);
     }
     ring_add(&threads->done[is_read], job);
     pthread_mutex_lock(&threads->wake_lock);
-    void (*wake)(void *context) = threads->config.wake;
-    void *context = threads->config.context;
     pthread_cond_broadcast(&threads->job_ended);
     pthread_mutex_unlock(&threads->wake_lock);
-    if (is_read && wake != NULL) /* the writer would hold the waker's locks with low priority */
-        wake(context);
+    if (is_read) {
+        call_wake(threads);
+    } else {
+        atomic_store(&threads->has_written, true);
+        sem_post(&threads->changed[true]);
+    }
 }
 
 /* Waits for work until that time at most. */
@@ -114,6 +126,7 @@ static void gather(unsigned char *block, const struct kv_store_job *job) {
 }
 
 static void note_failure(struct kv_store_threads *threads) {
+    atomic_fetch_add(&threads->num_failed_writes, 1);
     if (++threads->num_failures < MAX_FAILURES)
         return;
     log_warning("kv-store: %s: %s; writes nothing for a minute", threads->config.folder->path,
@@ -133,8 +146,10 @@ static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
     int64_t begin_ns = clock_now_ns();
     job->begin_ns = begin_ns;
-    renew_files(threads, job->generation);
-    if (!kv_store_threads_is_paused(threads)) {
+    int64_t drop_ns = atomic_load(&threads->drop_ns);
+    job->is_dropped = kv_store_threads_is_paused(threads) || (drop_ns != 0 && begin_ns >= drop_ns);
+    if (!job->is_dropped) {
+        renew_files(threads, job->generation);
         gather(threads->write_room.block, job);
         job->is_ok = kv_store_slots_write(threads->config.file, &threads->write_room, job->slot,
                                           &job->content, job->num_drafted) == 0;
@@ -200,9 +215,16 @@ static void scatter(const unsigned char *block, const struct kv_store_job *job) 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
     int64_t begin_ns = clock_now_ns();
     job->begin_ns = begin_ns;
+    job->is_dropped = atomic_load(&threads->drop_ns) != 0;
+    if (job->is_dropped) {
+        end_job(threads, job, begin_ns);
+        return;
+    }
+    atomic_store(&threads->reading_from_ns, begin_ns);
     enum kv_store_found found =
         kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
                             &job->content, &job->num_drafted);
+    atomic_store(&threads->reading_from_ns, 0);
     job->is_ok = found == KV_STORE_FOUND;
     /* Nobody else writes to the owner's records. */
     job->is_damaged = found == KV_STORE_DAMAGED || (found == KV_STORE_GONE && is_owner);
@@ -319,6 +341,8 @@ static void *reader_main(void *argument) {
         bool is_owner = atomic_load(&threads->owned) != NULL;
         struct kv_store_job *job = ring_take(&threads->to_do[true]);
         kv_store_index_destroy(atomic_exchange(&threads->old_index, NULL));
+        if (atomic_exchange(&threads->has_written, false))
+            call_wake(threads);
         if (job != NULL)
             read_one(threads, job, is_owner);
         else if (is_owner)
@@ -369,10 +393,12 @@ static int32_t ring_length(struct job_ring *ring) {
 }
 
 void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs) {
+    atomic_store(&threads->drop_ns, clock_now_ns() + CLOSE_NS);
     pthread_mutex_lock(&threads->wake_lock);
     while (ring_length(&threads->done[false]) + ring_length(&threads->done[true]) < num_jobs)
         pthread_cond_wait(&threads->job_ended, &threads->wake_lock);
     pthread_mutex_unlock(&threads->wake_lock);
+    atomic_store(&threads->drop_ns, 0);
 }
 
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
@@ -381,6 +407,11 @@ void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(vo
     threads->config.wake = wake;
     threads->config.context = context;
     pthread_mutex_unlock(&threads->wake_lock);
+}
+
+int64_t kv_store_threads_reading_ns(const struct kv_store_threads *threads) {
+    int64_t from_ns = atomic_load(&threads->reading_from_ns);
+    return from_ns != 0 ? max_int64(clock_now_ns() - from_ns, 1) : 0;
 }
 
 bool kv_store_threads_is_paused(struct kv_store_threads *threads) {

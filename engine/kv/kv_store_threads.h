@@ -29,6 +29,7 @@ struct kv_store_job {
     /* result */
     bool is_ok;
     bool is_damaged;
+    bool is_dropped; /* nothing was done for it */
 };
 
 /* What the files hold, as of now. */
@@ -71,11 +72,14 @@ void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_j
 /* Returns a job that has ended, or NULL. */
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads);
 void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store_job *job);
-/* Returns whether writing has failed and is not to be tried now. */
-/* Waits until so many jobs have ended that were not taken by kv_store_threads_next_done. */
+/* Waits until so many jobs have ended that were not taken by kv_store_threads_next_done. Drops
+ * reads that have not begun, and writes that have not after some seconds. */
 void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs);
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
                                void *context);
+/* Returns for how long the reader has worked on a job; 0: on none. */
+int64_t kv_store_threads_reading_ns(const struct kv_store_threads *threads);
+/* Returns whether writing has failed and is not to be tried now. */
 bool kv_store_threads_is_paused(struct kv_store_threads *threads);
 /* Has the files cleared under that generation, after the jobs before. */
 void kv_store_threads_renew(struct kv_store_threads *threads, uint64_t generation);

@@ -30,7 +30,10 @@ struct kv_tier {
     bool (*read)(void *context, const struct block_content *content, int32_t host_block);
     /* Reports a job that has ended; false: there is none. */
     bool (*next_done)(void *context, struct kv_tier_done *out);
-    /* Waits until every job has ended, or been dropped; all are then reported by next_done. */
+    /* Returns for how long a read has been running that has not ended yet; 0: none runs. */
+    int64_t (*reading_ns)(void *context);
+    /* Waits until every job has ended, or been dropped; all are then reported by next_done. Drops
+     * reads that have not begun, and writes that have not after some seconds. */
     void (*drain)(void *context);
     void *context;
 };

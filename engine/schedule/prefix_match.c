@@ -1,6 +1,8 @@
 #include "config/base/check.h"
 #include "engine/schedule/scheduler_private.h"
 
+#define UNKNOWN_COMPUTE_NS 1e9 /* while no step was measured */
+
 static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
     const struct token_view tokens = sequence_tokens(sequence);
     int32_t num_found = block_manager_match(&scheduler->blocks, &sequence->table, &tokens,
@@ -38,10 +40,9 @@ static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, i
                              .num_tokens = num_tokens,
                              .window = serving_limits_longest_window(scheduler->config.kv.limits)});
     double compute_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
-    double read_ns =
-        (double)scheduler->blocks.tiers.read_block_ns + (double)scheduler->config.swap_block_ns;
-    return !scheduler->blocks.tiers.is_late &&
-           (scheduler->step_cost.num_steps == 0 || num_reads * read_ns <= compute_ns);
+    double read_ns = (double)block_manager_reads_ns(&scheduler->blocks, num_reads) +
+                     num_reads * (double)scheduler->config.swap_block_ns;
+    return read_ns <= (scheduler->step_cost.num_steps > 0 ? compute_ns : UNKNOWN_COMPUTE_NS);
 }
 
 /* Has the sequence await what only the store has, if that pays. */

@@ -170,9 +170,9 @@ int served_model_open_kv_events(struct served_model *served, struct error *err) 
                                    &served->kv_events, err);
 }
 
-/* A name of a hub has a folder's separator in it. */
-static int make_store_path(const struct served_model *served, char *out, size_t size,
-                           struct error *err) {
+/* A name of a hub has a folder's separator in it; "." and ".." are other folders. */
+static int make_store_path(const struct served_model *served, bool is_read_only, char *out,
+                           size_t size, struct error *err) {
     const char *folder = served->options->kv_store;
     int length = snprintf(out, size, "%s/%s", folder, served->http.names[0]);
     if (length < 0 || (size_t)length >= size)
@@ -180,6 +180,11 @@ static int make_store_path(const struct served_model *served, char *out, size_t 
                          "kv-store: has %zu bytes, too many with the model's name", strlen(folder));
     for (char *c = out + strlen(folder) + 1; *c != '\0'; c++)
         *c = *c == '/' ? '_' : *c;
+    char *name = out + strlen(folder) + 1;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        name[0] = '_';
+    if (is_read_only)
+        return 0;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return error_set(err, ERROR_CONFIG, "kv-store: cannot make %s: %s", folder,
                          strerror(errno));
@@ -191,14 +196,15 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
     char path[4300];
     if (options->kv_store == NULL)
         return 0;
-    if (make_store_path(served, path, sizeof(path), err) != 0)
+    bool is_read_only = strcmp(options->kv_store_mode, "read-only") == 0;
+    if (make_store_path(served, is_read_only, path, sizeof(path), err) != 0)
         return -1;
     struct kv_store_config config = {
         .directory = path,
         .max_bytes = options->kv_store_bytes,
         .key_file = options->kv_store_key_file,
         .forgets = strcmp(options->kv_store_mode, "forget") == 0,
-        .read_only = strcmp(options->kv_store_mode, "read-only") == 0,
+        .read_only = is_read_only,
         .block_bytes = store_tier_block_bytes(&served->info),
         .block_size = served->info.limits.block_size,
     };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MOST_TICKS 8
+#define LAST_HANG 500 /* tick at which a store that hangs has begun to */
 
 static int32_t *copy_tokens(const struct fake_store *store, const int32_t *tokens) {
     size_t bytes = (size_t)store->executor->block_size * sizeof(*tokens);
@@ -51,6 +52,14 @@ static bool takes_writes(void *context) {
     return !store->is_read_only;
 }
 
+static int64_t reading_ns(void *context) {
+    const struct fake_store *store = context;
+    for (int32_t i = 0; i < store->num_jobs; i++)
+        if (store->jobs[i].ends_at == INT64_MAX)
+            return INT64_MAX / 2;
+    return 0;
+}
+
 static struct fake_store_job *begin_job(struct fake_store *store, int32_t host_block) {
     for (int32_t i = 0; i < store->num_jobs; i++)
         CHECK(store->jobs[i].host_block != host_block);
@@ -85,6 +94,8 @@ static bool begin_read(void *context, const struct block_content *content, int32
     if (job == NULL)
         return false;
     job->is_read = true;
+    if (*store->now >= store->hangs_from)
+        job->ends_at = INT64_MAX;
     job->content = *stored;
     job->content.tokens = copy_tokens(store, stored->tokens);
     job->content.slots = copy_slots(store, stored->slots);
@@ -164,11 +175,15 @@ void fake_store_init(struct fake_store *store, struct fake_executor *executor, u
                                           .write = begin_write,
                                           .read = begin_read,
                                           .next_done = next_done,
+                                          .reading_ns = reading_ns,
                                           .drain = drain,
                                           .context = store},
                                  .random = random_from(seed),
                                  .executor = executor,
-                                 .now = now};
+                                 .now = now,
+                                 .hangs_from = INT64_MAX};
+    if (random_once_in(&store->random, 6))
+        store->hangs_from = random_range(&store->random, 0, LAST_HANG);
 }
 
 void fake_store_finish(struct fake_store *store) {

@@ -1,6 +1,6 @@
 /* A store below the host pool without a disk or a thread: each job ends some ticks after it began,
- * drawn at random. It is often busy, fails, and forgets blocks. What it keeps is what the fake
- * executor's host pool has in a block at the end of a write. */
+ * drawn at random. It is often busy, fails, hangs, and forgets blocks. What it keeps is what the
+ * fake executor's host pool has in a block at the end of a write. */
 #ifndef QUIRE_TESTS_SIM_FAKE_STORE_H
 #define QUIRE_TESTS_SIM_FAKE_STORE_H
 
@@ -36,6 +36,7 @@ struct fake_store {
     struct fake_store_job jobs[FAKE_STORE_JOBS];
     int32_t num_jobs;
     bool is_read_only;
+    int64_t hangs_from; /* a tick: reads that begin then do not end until the store is drained */
     uint64_t num_written, num_read, num_failed;
 };
 

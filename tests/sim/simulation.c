@@ -462,7 +462,6 @@ static void begin_tiers(struct simulation *sim) {
     if (sim->limits.num_host_blocks == 0)
         sim->limits.num_host_blocks = random_range(&random, 1, 2 * sim->limits.num_blocks);
     kv->keeps_evicted = sim->variant.tiers != TIERS_STORE;
-    sim->config.read_timeout_ns = random_once_in(&random, 3) ? random_range(&random, 1, 4) : 1000;
     fake_store_init(&sim->store, &sim->executor, random_next(&random), &sim->now);
     if (sim->variant.tiers != TIERS_HOST)
         kv->store = &sim->store.tier;

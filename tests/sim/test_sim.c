@@ -31,7 +31,7 @@ struct totals {
     struct draft_counts drafts;
     uint64_t loads, written, written_idle, adapted, mixed, unloads_loading, unloads_used, rewritten,
         adapter_hits;
-    uint64_t kept, promoted, stored, read, failed_reads, late_reads;
+    uint64_t kept, promoted, stored, read, failed_reads;
 };
 
 static bool awaits_blocks(const struct sequence_group *group) {
@@ -99,7 +99,6 @@ static void step(struct simulation *sim, struct totals *totals) {
            0);
     EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
     EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);
-    totals->late_reads += core->scheduler.blocks.tiers.is_late;
     totals->steps += ran;
     totals->alone += ran && core->scheduler.alone != NULL;
     totals->stalls += core->num_stalled > 0;
@@ -432,7 +431,6 @@ static bool print_totals(const struct totals *totals) {
         {"blocks written to a store", totals->stored},
         {"blocks read from it", totals->read},
         {"reads that failed", totals->failed_reads},
-        {"calls in which reads were late", totals->late_reads},
         {"shared blocks, summed over steps", totals->shared},
         {"blocks out of the window, summed over steps", totals->dropped},
         {"steps with stalled readers", totals->stalls},

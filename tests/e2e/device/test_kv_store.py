@@ -8,12 +8,13 @@ import stat
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_server import NAME, QuireServer
+from quire_server import MODEL, NAME, QuireServer
 from test_cuda_sim import MODULE, SMALL as SMALL_GPU, simulated
 from test_load import complete, gather, seeded
 from test_rank_process import await_other, rank_process
@@ -203,6 +204,13 @@ def test_two_servers_on_one_store(start_server, expected, folder):
     assert ask(other, text)[0] == ask(reader, text)[0]
 
 
+def test_servers_that_start_together(start_server, tmp_path):
+    """One makes the files; the others wait for them."""
+    with ThreadPoolExecutor(3) as pool:
+        servers = list(pool.map(lambda _: start_server(*store_of(tmp_path / "kv", "64M")), range(3)))
+    assert all("it is not used" not in server.read_log() for server in servers)
+
+
 def test_another_model_is_not_found(start_server, expected, folder):
     """Nor another type of the cache, under the same name; the store begins anew for it."""
     server = start_server(*store_of(folder), "--kv-cache-dtype", "int8")
@@ -274,6 +282,19 @@ def test_a_copy_with_another_secret_has_nothing(start_server, expected, folder):
     assert ask(server) == (expected, 0)
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_of_dots_has_a_folder_too(start_server, tmp_path, name):
+    start_server("--model", MODEL, "--served-model-name", name, *store_of(tmp_path / "kv", "64M"), has_model=True)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["kv"]
+    assert [path.name for path in (tmp_path / "kv").iterdir()] == ["_" + name[1:]]
+
+
+def test_a_reader_makes_no_folder(start_server, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--kv-store-mode", "read-only")
+    assert "it is not used" in server.read_log()
+    assert not (tmp_path / "kv").exists()
+
+
 def test_reset(start_server, expected, folder):
     server = start_server(*store_of(folder), "--enable-admin")
     assert ask(server)[1] > 1500
@@ -291,6 +312,24 @@ def test_sleep_keeps_the_store(start_server, expected, tmp_path):
         assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
         text, cached = ask(server)
         assert text == expected and cached > 1500
+
+
+def shared_bytes(server):
+    """Of the host pools that the server and its rank process share."""
+    folder = Path(f"/proc/{server.process.pid}/fd")
+    return sum(os.stat(path).st_blocks * 512 for path in folder.iterdir() if "kv host pools" in os.readlink(path))
+
+
+def test_sleep_gives_shared_memory_back(start_server, expected, tmp_path):
+    server = start_server(*store_of(tmp_path / "kv"), "--rank-process", "on", "--enable-admin")
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    assert shared_bytes(server) > 1 << 20
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert shared_bytes(server) == 0
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    text, cached = ask(server)
+    assert text == expected and cached > 1500
 
 
 def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):

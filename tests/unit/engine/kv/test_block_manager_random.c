@@ -311,6 +311,11 @@ static bool store_next_done(void *context, struct kv_tier_done *out) {
     return true;
 }
 
+static int64_t store_reading_ns(void *context) {
+    (void)context;
+    return 0;
+}
+
 /* Nothing is left to wait for. */
 static void store_drain(void *context) {
     struct model *model = context;
@@ -996,6 +1001,7 @@ static void run(uint32_t seed) {
                                     .write = store_write,
                                     .read = store_read,
                                     .next_done = store_next_done,
+                                    .reading_ns = store_reading_ns,
                                     .drain = store_drain,
                                     .context = model};
     if (below(model, 3) > 0)

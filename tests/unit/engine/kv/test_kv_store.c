@@ -164,7 +164,31 @@ static void test_queues_are_bounded(void **state) {
     }
     assert_true(kv_store_is_idle(fixture->store));
     store_close(fixture);
-    assert_int_equal(atomic_load(&num_wakes), KV_STORE_MAX_JOBS); /* not for the write */
+    assert_int_equal(atomic_load(&num_wakes), 1 + KV_STORE_MAX_JOBS);
+}
+
+/* A stop does not wait for them; they stay in the store. */
+static void test_draining_drops_reads(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    static unsigned char data[STORE_BLOCK_BYTES];
+    const struct kv_store_part part = {data, sizeof(data)};
+    struct kv_store_done done;
+    int accepted = 0, num_dropped = 0;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_true(store_put(fixture->store, &block));
+    while (kv_store_read(fixture->store, &block.content, &part, 1, accepted))
+        accepted++;
+    kv_store_drain(fixture->store);
+    for (int i = 0; i < accepted; i++) {
+        assert_true(kv_store_next_done(fixture->store, &done));
+        num_dropped += !done.is_ok;
+    }
+    assert_true(kv_store_is_idle(fixture->store));
+    assert_true(num_dropped > 0);
+    assert_int_equal(kv_store_reading_ns(fixture->store), 0);
+    assert_int_equal(counts_of(fixture).num_damaged, 0);
+    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
 }
 
 static void test_closing_finishes_writes(void **state) {
@@ -344,6 +368,31 @@ static void test_modes(void **state) {
     store_close(fixture);
     assert_int_equal(chmod(store_path(fixture, "secret"), 0640), 0);
     assert_fails(fixture, "/secret has mode 0640");
+}
+
+static void test_a_folder_of_others(void **state) {
+    struct store_fixture *fixture = *state;
+    store_close(fixture);
+    assert_int_equal(chmod(fixture->directory, 0770), 0);
+    assert_fails(fixture, "has mode 0770, others may change it");
+    assert_int_equal(chmod(fixture->directory, 0755), 0);
+    assert_int_equal(store_open(fixture), 0);
+    store_close(fixture);
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(fixture->directory, 1, 1), 0);
+    assert_fails(fixture, "belongs to user 1");
+}
+
+static void test_what_is_not_a_file(void **state) {
+    struct store_fixture *fixture = *state;
+    store_close(fixture);
+    for (int read_only = 0; read_only < 2; read_only++) {
+        fixture->config.read_only = read_only;
+        assert_int_equal(unlink(store_path(fixture, "records")), 0);
+        assert_int_equal(mkfifo(store_path(fixture, "records"), 0600), 0);
+        assert_fails(fixture, "/records is not a file");
+    }
 }
 
 static void test_folders_that_cannot_be_used(void **state) {
@@ -551,10 +600,35 @@ static void test_one_owner(void **state) {
     assert_int_equal(store_get(fixture->store, &blocks[0]), STORE_RIGHT);
 }
 
+/* It keeps the size that it finds, and the blocks. */
+static void test_another_size_is_taken_over(void **state) {
+    struct store_fixture *fixture = *state;
+    struct kv_store_config config = fixture->config;
+    struct kv_store *heir;
+    struct store_block blocks[2];
+    struct kv_store_done done;
+    struct error err;
+    store_make_chain(fixture->store, 1, 0, blocks, 2);
+    assert_true(store_put(fixture->store, &blocks[0]));
+    config.max_bytes += STORE_SLOT_COST;
+    assert_int_equal(kv_store_open(&config, &heir, &err), 0);
+    store_close(fixture);
+    for (int i = 0; i < 1000 && !kv_store_is_owner(heir); i++) {
+        usleep(20000);
+        assert_false(kv_store_next_done(heir, &done));
+    }
+    assert_true(kv_store_is_owner(heir));
+    assert_true(store_put(heir, &blocks[1]));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(store_get(heir, &blocks[i]), STORE_RIGHT);
+    kv_store_close(heir);
+}
+
 static void test_a_reader_of_nothing(void **state) {
     struct store_fixture *fixture = *state;
     fixture->config.read_only = true;
-    assert_fails(fixture, "store: No such file or directory");
+    assert_fails(fixture, "store: missing");
+    assert_int_equal(fixture->err.code, ERROR_UNAVAILABLE);
     assert_int_equal(mkdir(fixture->directory, 0700), 0);
     assert_fails(fixture, "/secret: missing");
     assert_int_equal(access(store_path(fixture, "lock"), F_OK), -1);
@@ -567,6 +641,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_groups_of_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_block_that_is_being_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_queues_are_bounded, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_draining_drops_reads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_closing_finishes_writes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_least_recently_used_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_chains_leave_from_their_ends, set_up, tear_down),
@@ -579,6 +654,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_another_identity, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_modes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_of_others, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_not_a_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_that_cannot_be_used, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_a_disk_that_is_too_small, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_writes_that_fail, set_up, tear_down),
@@ -586,6 +663,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_keys_that_do_not_fit, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_key_files, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_one_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_size_is_taken_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_reader_of_nothing, set_up_closed, tear_down),
     };
     log_set_level(LOG_ERROR);
