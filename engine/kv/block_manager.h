@@ -148,7 +148,7 @@ enum block_load block_manager_load(struct block_manager *manager, struct block_t
 /* Returns how many blocks the table still awaits. */
 int32_t block_manager_num_awaited(const struct block_manager *manager,
                                   const struct block_table *table);
-/* Returns how long reads of so many blocks are likely to take: as the last ones did, and what
+/* Returns how long reads of num_reads blocks are likely to take: as the last ones did, and what
  * the running one has already taken if that is long: the disk may have become slow, or hang. */
 int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_reads);
 /* Takes what the store has done, and gives it blocks that steps have brought to the host. Called
