@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
+#define LEFT_SHARE 20 /* of the free room of a disk is left where the store wants all */
 #define CHANGES_AT 2048 /* in the header's page */
 #define FORMAT_VERSION 1
 
@@ -215,14 +216,16 @@ static int reserve(int fd, off_t bytes) {
     return -1;
 }
 
-/* Returns the slots that may fit: what the disk has free, and the largest file allowed. */
+/* Returns the slots that may fit: in what the disk has free, of which a part is left to others, and
+ * in the largest file allowed. */
 static int32_t slots_that_may_fit(const struct kv_store_file *file) {
     struct statvfs disk;
     struct rlimit limit;
     int64_t slots = slots_in(file, file->config.max_bytes);
-    if (fstatvfs(file->slots_fd, &disk) == 0)
-        slots =
-            min_int64(slots, slots_in(file, (int64_t)(disk.f_bavail * (uint64_t)disk.f_frsize)));
+    if (fstatvfs(file->slots_fd, &disk) == 0) {
+        int64_t free = (int64_t)(disk.f_bavail * (uint64_t)disk.f_frsize);
+        slots = min_int64(slots, slots_in(file, free - free / LEFT_SHARE));
+    }
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         int64_t bytes = (int64_t)limit.rlim_cur;
         slots = min_int64(slots, bytes / (int64_t)file->slot_bytes);

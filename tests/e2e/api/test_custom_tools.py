@@ -96,11 +96,12 @@ def test_a_forced_input_is_one_of_larks_grammar(server):
 
 
 def test_functions_say_nothing_of_grammars(server):
+    """The field is shown to the model like any other, and holds it to nothing."""
     function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}},
                                                                              "required": ["n"]}}}
     held = {"type": "function", "function": {**function["function"], "input_grammar": "start: \"x\""}}
     calls = [chat(server, [one], temperature=0).choices[0].message.tool_calls[0] for one in (function, held)]
-    assert calls[0].function.arguments == calls[1].function.arguments and "n" in json.loads(calls[0].function.arguments)
+    assert all(isinstance(json.loads(call.function.arguments)["n"], int) for call in calls)
 
 
 def test_free_form(server):
