@@ -21,7 +21,8 @@ int host_memory_create(int min_fd, struct error *err) {
         return fd;
     }
     error_set(err, ERROR_IO, "cannot create memory that the rank process shares: %s%s",
-              strerror(errno), errno == EFBIG ? "; it needs an unlimited file size (ulimit -f)" : "");
+              strerror(errno),
+              errno == EFBIG ? "; it needs an unlimited file size (ulimit -f)" : "");
     if (made >= 0)
         close(made);
     if (fd >= 0)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
-#define LEFT_SHARE 20 /* of the free room of a disk is left where the store wants all */
+#define LEFT_SHARE 20   /* of the free room of a disk is left where the store wants all */
 #define CHANGES_AT 2048 /* in the header's page */
 #define FORMAT_VERSION 1
 
