@@ -89,11 +89,11 @@ static void call_wake(struct kv_store_threads *threads) {
     pthread_mutex_unlock(&threads->wake_lock);
 }
 
-/* Reports a job that the thread has worked on since begin_ns. */
-static void end_job(struct kv_store_threads *threads, struct kv_store_job *job, int64_t begin_ns) {
+/* Reports a job that the thread has worked on. */
+static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) {
     bool is_read = job->is_read;
     job->end_ns = clock_now_ns();
-    atomic_fetch_add(&threads->work_ns[is_read], (uint64_t)(job->end_ns - begin_ns));
+    atomic_fetch_add(&threads->work_ns[is_read], (uint64_t)(job->end_ns - job->begin_ns));
     if (job->is_ok) {
         atomic_fetch_add(&threads->num_done[is_read], 1);
         atomic_fetch_add(&threads->bytes_done[is_read], threads->config.file->config.block_bytes);
@@ -144,10 +144,10 @@ static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
 }
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
-    int64_t begin_ns = clock_now_ns();
-    job->begin_ns = begin_ns;
+    job->begin_ns = clock_now_ns();
     int64_t drop_ns = atomic_load(&threads->drop_ns);
-    job->is_dropped = kv_store_threads_is_paused(threads) || (drop_ns != 0 && begin_ns >= drop_ns);
+    job->is_dropped =
+        kv_store_threads_is_paused(threads) || (drop_ns != 0 && job->begin_ns >= drop_ns);
     if (!job->is_dropped) {
         renew_files(threads, job->generation);
         gather(threads->write_room.block, job);
@@ -158,7 +158,7 @@ static void write_one(struct kv_store_threads *threads, struct kv_store_job *job
         else
             note_failure(threads);
     }
-    end_job(threads, job, begin_ns);
+    end_job(threads, job);
 }
 
 static void lower_priority(void) {
@@ -213,14 +213,13 @@ static void scatter(const unsigned char *block, const struct kv_store_job *job) 
 }
 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
-    int64_t begin_ns = clock_now_ns();
-    job->begin_ns = begin_ns;
+    job->begin_ns = clock_now_ns();
     job->is_dropped = atomic_load(&threads->drop_ns) != 0;
     if (job->is_dropped) {
-        end_job(threads, job, begin_ns);
+        end_job(threads, job);
         return;
     }
-    atomic_store(&threads->reading_from_ns, begin_ns);
+    atomic_store(&threads->reading_from_ns, job->begin_ns);
     enum kv_store_found found =
         kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
                             &job->content, &job->num_drafted);
@@ -230,7 +229,7 @@ static void read_one(struct kv_store_threads *threads, struct kv_store_job *job,
     job->is_damaged = found == KV_STORE_DAMAGED || (found == KV_STORE_GONE && is_owner);
     if (job->is_ok)
         scatter(threads->read_room.block, job);
-    end_job(threads, job, begin_ns);
+    end_job(threads, job);
 }
 
 static void add_found(void *context, int32_t slot, const struct block_content *content,
