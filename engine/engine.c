@@ -391,6 +391,11 @@ void engine_cancel(struct engine *engine, struct request *request) {
     request_wake(engine);
 }
 
+int32_t engine_list_keys(const struct engine *engine, const struct request *request,
+                         struct block_key *out) {
+    return engine_core_list_keys(&engine->core, request, out);
+}
+
 void engine_flush_cache(struct engine *engine, bool with_store) {
     pthread_mutex_lock(&engine->lock);
     engine->flush_requested = true;

@@ -80,6 +80,11 @@ void engine_stop_restarting(struct engine *engine);
  * are not disturbed. */
 void engine_flush_cache(struct engine *engine, bool with_store);
 
+/* Any thread. Writes the keys of the full blocks of the prompt (prompt tokens / block size), under
+ * which the store has them; returns their number. */
+int32_t engine_list_keys(const struct engine *engine, const struct request *request,
+                         struct block_key *out);
+
 /* Any thread. Loads an adapter, which is ADAPTER_NEW and fits executor_config.lora, into a free
  * slot: each step writes a piece of it, so that none takes longer than a piece does, and steps
  * without tokens do if nothing runs. `wake` is called when it is ADAPTER_READY. Returns -1 when no

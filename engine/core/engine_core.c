@@ -164,24 +164,37 @@ static struct block_key root_of(const struct engine_core *core, const struct req
     bool is_owned = kv->store != NULL && request->has_owner;
     struct block_key root = block_key_root(&kv->secret, is_owned ? 0 : request->tenant,
                                            request->cache_salt, request->cache_salt_bytes);
-    return is_owned ? block_key_root_of(&kv->secret, &root, request->owner, sizeof(request->owner))
-                    : root;
+    if (is_owned)
+        root = block_key_root_of(&kv->secret, &root, request->owner, sizeof(request->owner));
+    if (request->adapter == NULL)
+        return root;
+    return block_key_root_of(&kv->secret, &root, lora_adapter_digest(request->adapter->lora),
+                             CONTENT_HASH_BYTES);
+}
+
+int32_t engine_core_list_keys(const struct engine_core *core, const struct request *request,
+                              struct block_key *out) {
+    int32_t block_size = core->config.schedule.kv.limits->block_size;
+    int32_t num_blocks = request->num_prompt_tokens / block_size;
+    struct block_key key = root_of(core, request);
+    for (int32_t i = 0; i < num_blocks; i++) {
+        key = block_key_next(&core->config.schedule.kv.secret, &key,
+                             request->prompt + (size_t)i * (size_t)block_size, block_size);
+        out[i] = key;
+    }
+    return num_blocks;
 }
 
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
     const struct engine_core_config *config = &core->config;
-    const struct block_key_secret *secret = &config->schedule.kv.secret;
     const struct adapter *adapter = request->adapter;
     struct group_shape shape = {
         .limits = config->schedule.kv.limits,
         .root = root_of(core, request),
     };
-    if (adapter != NULL) {
-        shape.root = block_key_root_of(secret, &shape.root, lora_adapter_digest(adapter->lora),
-                                       CONTENT_HASH_BYTES);
+    if (adapter != NULL)
         shape.adapter =
             (struct block_adapter){adapter_slots_id(&core->adapters, adapter), adapter->name};
-    }
     shape.end_tokens = tokenizer_eos_tokens(core->tokenizer, &shape.num_end_tokens);
     return sequence_group_create(request, &shape);
 }

@@ -112,6 +112,10 @@ void engine_core_rewrite_adapters(struct engine_core *core);
 /* Takes its own reference. The request fits the limits (kv_demand.h), and ids increase from call to
  * call. Ends the request at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
+/* Writes the keys of the full blocks of its prompt, under which the prefix cache and the store have
+ * them; returns their number. Any thread. */
+int32_t engine_core_list_keys(const struct engine_core *core, const struct request *request,
+                              struct block_key *out);
 /* Takes the masks that workers have found, submits as many steps as may be in flight, and applies
  * the results of the oldest. Returns false when nothing could run: then nothing is in flight, and
  * any remaining work waits for readers (num_stalled) or masks (mask_jobs.num_running).

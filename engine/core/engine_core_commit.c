@@ -181,6 +181,12 @@ static float *hidden_sum_of(const struct engine_core *core, const struct step *s
                                  : step->result.hidden_sums + (size_t)entry->hidden_sum * width;
 }
 
+/* Ends a request of no tokens (max_tokens is 0). Conversations are saved by such a request. */
+static void end_prompt(struct engine_core *core, struct sequence *sequence) {
+    block_manager_offer(&core->scheduler.blocks, &sequence->table);
+    engine_core_end_group(core, sequence->group, FINISH_LENGTH);
+}
+
 static void commit_entry(struct engine_core *core, const struct step *step,
                          const struct planned_sequence *entry, int64_t now_ns) {
     struct sequence *sequence = entry->sequence;
@@ -205,7 +211,7 @@ static void commit_entry(struct engine_core *core, const struct step *step,
     if (entry->num_samples > 0 && num_accepted >= 0)
         commit_samples(core, step, entry, num_accepted, now_ns);
     else if (sequence->num_computed == sequence->num_tokens)
-        engine_core_end_group(core, sequence->group, FINISH_LENGTH); /* max_tokens is 0 */
+        end_prompt(core, sequence);
 }
 
 /* --- Beams --- */

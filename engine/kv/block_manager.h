@@ -158,6 +158,9 @@ void block_manager_poll(struct block_manager *manager);
  * whatever else needs host blocks, and before block_manager_add_drafted: what the step computes in
  * such a block is not copied. */
 void block_manager_save(struct block_manager *manager);
+/* Has the store get the full blocks of a table that it does not have, even those that it had
+ * before. */
+void block_manager_offer(struct block_manager *manager, const struct block_table *table);
 /* Returns whether a block is on its way to the store or from it. */
 bool block_manager_has_jobs(const struct block_manager *manager);
 /* Returns whether both tables, in each of which exactly num_blocks full blocks are computed, would

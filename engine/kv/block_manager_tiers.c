@@ -181,6 +181,15 @@ void block_manager_note_cached(struct block_manager *manager, int32_t id) {
         (struct unsaved_block){.block = id, .serial = prefix_cache_serial(&manager->cache, id)};
 }
 
+void block_manager_offer(struct block_manager *manager, const struct block_table *table) {
+    for (int32_t place = 0; place < table->num_keyed && !table->on_host; place++)
+        for (int32_t group = 0; group < table->num_groups; group++) {
+            int32_t block = *block_table_at(table, group, place);
+            if (block >= 0 && manager->pool.blocks[block].cached)
+                block_manager_note_cached(manager, block);
+        }
+}
+
 /* A ready block of the host goes to the store from where it is. */
 static void save_block(struct block_manager *manager, int32_t id) {
     struct block_tiers *tiers = &manager->tiers;

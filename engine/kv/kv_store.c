@@ -3,8 +3,10 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
+#include "engine/kv/kv_store_saved.h"
 #include "engine/kv/kv_store_threads.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,6 +15,12 @@
 #define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
 #define OPEN_NS (2 * CLOCK_NS_PER_S) /* for an owner to make the files */
 #define OPEN_PAUSE_NS (20 * CLOCK_NS_PER_MS)
+
+/* What was saved or erased, for the engine's thread. */
+struct kept_change {
+    struct kept_change *next;
+    struct kv_saved before, after; /* without their data */
+};
 
 struct kv_store {
     struct kv_store_folder folder;
@@ -25,8 +33,11 @@ struct kv_store {
     int32_t block_size;
     int32_t num_jobs; /* accepted, not reported */
     int64_t logged_ns;
+    pthread_mutex_t saved_lock; /* of changes to the files in saved/, and of the next two */
+    struct kept_change *first_change, **last_change;
+    atomic_bool has_changes;
     /* for any thread */
-    _Atomic int32_t num_blocks, max_blocks;
+    _Atomic int32_t num_blocks, max_blocks, num_kept;
     atomic_bool is_owner;
     _Atomic uint64_t num_evicted, num_damaged;
 };
@@ -37,6 +48,8 @@ static void publish_counts(struct kv_store *store) {
     atomic_store_explicit(&store->num_blocks, kv_store_index_num_known(store->view.index),
                           memory_order_relaxed);
     atomic_store_explicit(&store->max_blocks, kv_store_index_num_slots(store->view.index),
+                          memory_order_relaxed);
+    atomic_store_explicit(&store->num_kept, kv_store_index_num_kept(store->view.index),
                           memory_order_relaxed);
     atomic_store_explicit(&store->is_owner, store->view.is_owner, memory_order_relaxed);
 }
@@ -90,6 +103,8 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
     struct kv_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory");
+    CHECK(pthread_mutex_init(&store->saved_lock, NULL) == 0);
+    store->last_change = &store->first_change;
     store->folder.fd = store->folder.lock_fd = -1;
     store->file.records_fd = store->file.slots_fd = -1;
     store->block_bytes = config->block_bytes;
@@ -109,10 +124,44 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
     return 0;
 }
 
+static void free_change(struct kept_change *change) {
+    kv_saved_finish(&change->before);
+    kv_saved_finish(&change->after);
+    free(change);
+}
+
+/* Keeps what was saved, and no longer what was before. */
+static void apply_change(struct kv_store *store, const struct kept_change *change) {
+    struct kv_store_index *index = store->view.index;
+    for (int32_t i = 0; i < change->before.num_keys; i++)
+        for (int32_t group = 0; group < change->before.num_groups; group++)
+            kv_store_index_unkeep(index, &change->before.keys[i], group);
+    kv_store_keep_saved(index, &change->after);
+}
+
+static void apply_changes(struct kv_store *store) {
+    if (!atomic_exchange(&store->has_changes, false))
+        return;
+    pthread_mutex_lock(&store->saved_lock);
+    struct kept_change *change = store->first_change;
+    store->first_change = NULL;
+    store->last_change = &store->first_change;
+    pthread_mutex_unlock(&store->saved_lock);
+    while (change != NULL) {
+        struct kept_change *next = change->next;
+        apply_change(store, change);
+        free_change(change);
+        change = next;
+    }
+    publish_counts(store);
+}
+
 void kv_store_close(struct kv_store *store) {
     if (store == NULL)
         return;
     kv_store_threads_destroy(store->threads);
+    apply_changes(store);
+    pthread_mutex_destroy(&store->saved_lock);
     kv_store_index_destroy(store->view.index);
     kv_store_file_close(&store->file);
     kv_store_folder_close(&store->folder);
@@ -256,6 +305,7 @@ static void apply(struct kv_store *store, const struct kv_store_job *job) {
 
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     update_view(store);
+    apply_changes(store);
     struct kv_store_job *job = kv_store_threads_next_done(store->threads);
     if (job == NULL)
         return false;
@@ -288,6 +338,118 @@ void kv_store_forget_all(struct kv_store *store) {
         generation = store->view.generation + 1;
     store->view.generation = generation;
     kv_store_threads_renew(store->threads, generation);
+}
+
+/* --- Saved conversations --- */
+
+static int refuse_change(const struct kv_store *store, struct error *err) {
+    if (store->file.config.read_only)
+        return error_set(err, ERROR_CONFIG, "kv-store: this server only reads it");
+    return error_set(err, ERROR_CONFIG, "kv-store: another process owns it; ask that one");
+}
+
+/* Returns how many more blocks are kept after a change. */
+static int64_t num_more_kept(const struct kept_change *change) {
+    return (int64_t)change->after.num_keys * change->after.num_groups -
+           (int64_t)change->before.num_keys * change->before.num_groups;
+}
+
+static int check_room(const struct kv_store *store, const struct kept_change *change,
+                      struct error *err) {
+    int64_t num_kept = atomic_load(&store->num_kept), more = num_more_kept(change);
+    int32_t most = kv_store_index_max_kept(atomic_load(&store->max_blocks));
+    if (more <= 0 || num_kept + more <= most)
+        return 0;
+    return error_set(err, ERROR_CONFIG,
+                     "kv-store: saved conversations have %lld blocks, and at most half of the "
+                     "store's, %d, are kept for them: %lld more do not fit; erase others or raise "
+                     "--kv-store-bytes",
+                     (long long)num_kept, (int)most, (long long)more);
+}
+
+/* Has the engine's thread see it. */
+static void add_change(struct kv_store *store, struct kept_change *change) {
+    *store->last_change = change;
+    store->last_change = &change->next;
+    atomic_store(&store->has_changes, true);
+}
+
+/* Reads what the name has now, if anything. */
+static struct kept_change *begin_change(const struct kv_store *store, const char *name,
+                                        struct error *err) {
+    struct kept_change *change = calloc(1, sizeof(*change));
+    if (change == NULL)
+        error_set(err, ERROR_MEMORY, "kv-store: no memory to save a conversation");
+    else
+        kv_saved_read(&store->file, name, &change->before, NULL);
+    return change;
+}
+
+static int copy_keys(const struct kv_saved *from, struct kv_saved *to, struct error *err) {
+    size_t bytes = (size_t)from->num_keys * sizeof(*from->keys);
+    to->keys = malloc(bytes + 1);
+    if (to->keys == NULL)
+        return error_set(err, ERROR_MEMORY, "kv-store: no memory to save a conversation");
+    if (bytes > 0)
+        memcpy(to->keys, from->keys, bytes);
+    to->num_keys = from->num_keys;
+    to->num_groups = from->num_groups;
+    return 0;
+}
+
+/* Under the lock. */
+static int save(struct kv_store *store, const char *name, const struct kv_saved *saved,
+                struct error *err) {
+    if (!atomic_load(&store->is_owner))
+        return refuse_change(store, err);
+    struct kept_change *change = begin_change(store, name, err);
+    if (change == NULL)
+        return -1;
+    if (copy_keys(saved, &change->after, err) != 0 || check_room(store, change, err) != 0 ||
+        kv_saved_write(&store->file, name, saved, err) != 0) {
+        free_change(change);
+        return -1;
+    }
+    add_change(store, change);
+    return 0;
+}
+
+int kv_store_save(struct kv_store *store, const char *name, const struct kv_saved *saved,
+                  struct error *err) {
+    pthread_mutex_lock(&store->saved_lock);
+    int status = save(store, name, saved, err);
+    pthread_mutex_unlock(&store->saved_lock);
+    return status;
+}
+
+int kv_store_read_saved(struct kv_store *store, const char *name, struct kv_saved *out,
+                        struct error *err) {
+    pthread_mutex_lock(&store->saved_lock);
+    int status = kv_saved_read(&store->file, name, out, err);
+    pthread_mutex_unlock(&store->saved_lock);
+    return status;
+}
+
+/* Under the lock. */
+static int erase(struct kv_store *store, const char *name, struct error *err) {
+    if (!atomic_load(&store->is_owner))
+        return refuse_change(store, err);
+    struct kept_change *change = begin_change(store, name, err);
+    if (change == NULL)
+        return -1;
+    if (kv_saved_remove(&store->file, name, err) != 0) {
+        free_change(change);
+        return -1;
+    }
+    add_change(store, change);
+    return 0;
+}
+
+int kv_store_erase_saved(struct kv_store *store, const char *name, struct error *err) {
+    pthread_mutex_lock(&store->saved_lock);
+    int status = erase(store, name, err);
+    pthread_mutex_unlock(&store->saved_lock);
+    return status;
 }
 
 void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {

@@ -60,6 +60,16 @@ struct kv_store_counts {
     uint64_t write_ns, read_ns; /* that the threads worked */
 };
 
+/* A conversation that was saved by name: the keys of its blocks, and whatever the caller keeps next
+ * to these. */
+#define KV_SAVED_MAX_NAME_BYTES 128
+struct kv_saved {
+    struct block_key *keys; /* [num_keys], each for all groups */
+    int32_t num_keys, num_groups;
+    unsigned char *data; /* [num_bytes] */
+    size_t num_bytes;
+};
+
 struct kv_store_done {
     int32_t tag;
     bool is_read;
@@ -110,6 +120,23 @@ void kv_store_drain(const struct kv_store *store);
  * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a
  * read is then not ok. */
 void kv_store_forget_all(struct kv_store *store);
+/* Returns whether it may be the name of a conversation: 1 to KV_SAVED_MAX_NAME_BYTES of A-Z a-z 0-9
+ * . _ - and begins with none of the last three. */
+bool kv_saved_is_name(const char *name);
+/* Frees both arrays. Accepts a zeroed one. */
+void kv_saved_finish(struct kv_saved *saved);
+/* Saves a conversation by name, in a file that is sealed like a block, instead of what has that
+ * name. Blocks with its keys do not leave from now on, those that are written later neither. Any
+ * thread; waits for the disk. ERROR_CONFIG: another process is the owner, or more than half of the
+ * blocks would be kept. */
+int kv_store_save(struct kv_store *store, const char *name, const struct kv_saved *saved,
+                  struct error *err);
+/* Reads what was saved; the caller frees what it has. Any thread; waits for the disk.
+ * ERROR_UNAVAILABLE: nothing was saved by that name. */
+int kv_store_read_saved(struct kv_store *store, const char *name, struct kv_saved *out,
+                        struct error *err);
+/* Removes it, and lets its blocks leave. Like kv_store_save. */
+int kv_store_erase_saved(struct kv_store *store, const char *name, struct error *err);
 /* Any thread. */
 void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out);
 

@@ -1,6 +1,7 @@
 /* Two hash tables with chains: the known slots by key, and for each key that some slot names as its
  * previous one, how many do. The latter has keys whose own block is not known, since a continuation
- * may come first. Slots that may leave are in a heap, the least recently used on top. */
+ * may come first. A key that is to be kept has an entry there too, as if it had a continuation.
+ * Slots that may leave are in a heap, the least recently used on top. */
 #include "engine/kv/kv_store_index.h"
 
 #include "config/base/check.h"
@@ -25,20 +26,22 @@ struct slot {
 struct parent {
     struct block_key key;
     int32_t group;
-    int32_t num_children; /* known slots that have it as previous */
+    int32_t num_children; /* known slots that have it as previous, and num_kept */
+    int32_t num_kept;     /* calls of kv_store_index_keep */
     int32_t next;         /* of the bucket, or the next unused one; -1 at the end */
 };
 
 struct kv_store_index {
     int32_t num_slots, block_size;
-    int32_t num_known;
-    uint32_t mask; /* number of buckets of either table, less 1 */
+    int32_t num_known, num_kept; /* slots; keys that are to be kept */
+    uint32_t mask;               /* number of buckets of either table, less 1 */
     int32_t *buckets, *parent_buckets;
     int32_t free_slot, free_parent; /* first ones; -1: none */
     struct slot *slots;
-    struct parent *parents; /* [num_slots]: each known slot names one */
-    int32_t *tokens;        /* [num_slots][block_size] */
-    int32_t *heap;          /* [heap_size] slots, room for all */
+    struct parent *parents; /* [max_parents]: each known slot names one, each kept key another */
+    int32_t max_parents;
+    int32_t *tokens; /* [num_slots][block_size] */
+    int32_t *heap;   /* [heap_size] slots, room for all */
     int32_t heap_size;
     bool loading; /* the heap is not kept yet */
     _Atomic uint64_t last_stamp;
@@ -54,10 +57,16 @@ static uint32_t buckets_for(int32_t num_slots) {
     return buckets;
 }
 
+int32_t kv_store_index_max_kept(int32_t num_slots) {
+    return num_slots / 2;
+}
+
 size_t kv_store_index_bytes(int32_t num_slots, int32_t block_size) {
-    size_t of_slot = sizeof(struct slot) + sizeof(struct parent) +
-                     ((size_t)block_size + 1) * sizeof(int32_t) + sizeof(uint64_t);
-    return 2 * (size_t)buckets_for(num_slots) * sizeof(int32_t) + (size_t)num_slots * of_slot;
+    size_t num_parents = (size_t)num_slots + (size_t)kv_store_index_max_kept(num_slots);
+    size_t of_slot =
+        sizeof(struct slot) + ((size_t)block_size + 1) * sizeof(int32_t) + sizeof(uint64_t);
+    return 2 * (size_t)buckets_for(num_slots) * sizeof(int32_t) + (size_t)num_slots * of_slot +
+           num_parents * sizeof(struct parent);
 }
 
 struct kv_store_index *kv_store_index_create(int32_t num_slots, int32_t block_size) {
@@ -69,10 +78,11 @@ struct kv_store_index *kv_store_index_create(int32_t num_slots, int32_t block_si
     index->num_slots = num_slots;
     index->block_size = block_size;
     index->mask = (uint32_t)num_buckets - 1;
+    index->max_parents = num_slots + kv_store_index_max_kept(num_slots);
     index->buckets = malloc(num_buckets * sizeof(*index->buckets));
     index->parent_buckets = malloc(num_buckets * sizeof(*index->parent_buckets));
     index->slots = malloc(count * sizeof(*index->slots));
-    index->parents = malloc(count * sizeof(*index->parents));
+    index->parents = calloc((size_t)index->max_parents, sizeof(*index->parents));
     index->tokens = calloc(count, (size_t)block_size * sizeof(*index->tokens));
     index->heap = malloc(count * sizeof(*index->heap));
     index->stamps = calloc(count, sizeof(*index->stamps));
@@ -98,19 +108,6 @@ void kv_store_index_destroy(struct kv_store_index *index) {
     free(index->heap);
     free(index->stamps);
     free(index);
-}
-
-void kv_store_index_clear(struct kv_store_index *index) {
-    for (uint32_t i = 0; i <= index->mask; i++)
-        index->buckets[i] = index->parent_buckets[i] = -1;
-    for (int32_t i = 0; i < index->num_slots; i++) {
-        int32_t next = i + 1 < index->num_slots ? i + 1 : -1;
-        index->slots[i] = (struct slot){.next = next, .place = -1};
-        index->parents[i].next = next;
-    }
-    index->free_slot = index->free_parent = 0;
-    index->num_known = 0;
-    index->heap_size = 0;
 }
 
 /* --- The heap --- */
@@ -203,6 +200,35 @@ static int32_t *tokens_of(const struct kv_store_index *index, int32_t slot) {
     return index->tokens + (size_t)slot * (size_t)index->block_size;
 }
 
+/* Of the keys that have an entry, leaves those that are to be kept. */
+static void clear_parents(struct kv_store_index *index) {
+    int32_t num_kept = 0;
+    for (int32_t i = 0; i < index->max_parents; i++)
+        if (index->parents[i].num_kept > 0)
+            index->parents[num_kept++] = index->parents[i];
+    for (int32_t i = 0; i < num_kept; i++) {
+        struct parent *it = &index->parents[i];
+        int32_t *bucket = bucket_of(index, index->parent_buckets, &it->key, it->group);
+        it->num_children = it->num_kept;
+        it->next = *bucket;
+        *bucket = i;
+    }
+    for (int32_t i = num_kept; i < index->max_parents; i++)
+        index->parents[i] = (struct parent){.next = i + 1 < index->max_parents ? i + 1 : -1};
+    index->free_parent = num_kept < index->max_parents ? num_kept : -1;
+}
+
+void kv_store_index_clear(struct kv_store_index *index) {
+    for (uint32_t i = 0; i <= index->mask; i++)
+        index->buckets[i] = index->parent_buckets[i] = -1;
+    for (int32_t i = 0; i < index->num_slots; i++)
+        index->slots[i] = (struct slot){.next = i + 1 < index->num_slots ? i + 1 : -1, .place = -1};
+    clear_parents(index);
+    index->free_slot = 0;
+    index->num_known = 0;
+    index->heap_size = 0;
+}
+
 /* Puts a slot into the heap or takes it out, as its state demands. */
 static void settle(struct kv_store_index *index, int32_t slot) {
     const struct slot *it = &index->slots[slot];
@@ -249,6 +275,25 @@ static void remove_child(struct kv_store_index *index, int32_t parent) {
     it->next = index->free_parent;
     index->free_parent = parent;
     settle_key(index, &it->key, it->group);
+}
+
+bool kv_store_index_keep(struct kv_store_index *index, const struct block_key *key, int32_t group) {
+    int32_t parent = find_parent(index, key, group);
+    bool is_kept = parent >= 0 && index->parents[parent].num_kept > 0;
+    if (!is_kept && index->num_kept == kv_store_index_max_kept(index->num_slots))
+        return false;
+    index->num_kept += !is_kept;
+    index->parents[add_child(index, key, group)].num_kept++;
+    return true;
+}
+
+void kv_store_index_unkeep(struct kv_store_index *index, const struct block_key *key,
+                           int32_t group) {
+    int32_t parent = find_parent(index, key, group);
+    if (parent < 0 || index->parents[parent].num_kept == 0)
+        return;
+    index->num_kept -= --index->parents[parent].num_kept == 0;
+    remove_child(index, parent);
 }
 
 /* Fills a slot that is in no list. */
@@ -379,6 +424,10 @@ void kv_store_index_drop(struct kv_store_index *index, int32_t slot) {
 
 int32_t kv_store_index_num_known(const struct kv_store_index *index) {
     return index->num_known;
+}
+
+int32_t kv_store_index_num_kept(const struct kv_store_index *index) {
+    return index->num_kept;
 }
 
 int32_t kv_store_index_num_slots(const struct kv_store_index *index) {

@@ -40,10 +40,18 @@ void kv_store_index_written(struct kv_store_index *index, int32_t slot);
 /* Makes a slot free: at once, or, if it is pinned, when it no longer is. It is not found any more.
  */
 void kv_store_index_drop(struct kv_store_index *index, int32_t slot);
-/* Makes all slots free, without regard to pins. */
+/* Has the block with that key not leave, whether it is known now or comes later, until unkeep was
+ * called as often. False: as many keys as kv_store_index_max_kept of the slots are kept. */
+bool kv_store_index_keep(struct kv_store_index *index, const struct block_key *key, int32_t group);
+/* Does nothing for a key that is not kept. */
+void kv_store_index_unkeep(struct kv_store_index *index, const struct block_key *key,
+                           int32_t group);
+int32_t kv_store_index_max_kept(int32_t num_slots);
+/* Makes all slots free, without regard to pins. What is to be kept stays so. */
 void kv_store_index_clear(struct kv_store_index *index);
 
 int32_t kv_store_index_num_known(const struct kv_store_index *index); /* not free */
+int32_t kv_store_index_num_kept(const struct kv_store_index *index);  /* keys */
 int32_t kv_store_index_num_slots(const struct kv_store_index *index);
 /* The last use of each slot, larger is later; that of all slots. Any thread. */
 const _Atomic uint64_t *kv_store_index_stamps(const struct kv_store_index *index);

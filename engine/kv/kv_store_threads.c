@@ -4,6 +4,7 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "config/base/numbers.h"
+#include "engine/kv/kv_store_saved.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -237,6 +238,16 @@ static void add_found(void *context, int32_t slot, const struct block_content *c
     kv_store_index_load(context, slot, content, stamp);
 }
 
+void kv_store_keep_saved(struct kv_store_index *index, const struct kv_saved *saved) {
+    for (int32_t i = 0; i < saved->num_keys; i++)
+        for (int32_t group = 0; group < saved->num_groups; group++)
+            kv_store_index_keep(index, &saved->keys[i], group);
+}
+
+static void keep_found(void *context, const struct kv_saved *saved) {
+    kv_store_keep_saved(context, saved);
+}
+
 int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
@@ -251,6 +262,8 @@ int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *f
         kv_store_index_destroy(index);
         return -1;
     }
+    if (folder->is_owner)
+        kv_saved_visit(file, keep_found, index);
     kv_store_index_begin(index);
     if (damaged > 0 && folder->is_owner)
         log_warning("kv-store: %s: %d records are damaged, their blocks are lost", folder->path,

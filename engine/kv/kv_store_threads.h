@@ -56,6 +56,9 @@ struct kv_store_threads_config {
 int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err);
 
+/* Has the blocks of a saved conversation not leave. */
+void kv_store_keep_saved(struct kv_store_index *index, const struct kv_saved *saved);
+
 size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
 /* Starts them. The stamps of the view are written to the file now and then, if it is the owner's.
  */

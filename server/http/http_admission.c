@@ -333,14 +333,27 @@ void http_admission_take_output(struct connection *connection) {
     exchange->num_generated = num_generated;
 }
 
+/* Of a conversation that was saved with an API key. Without that key nobody will find it: then it
+ * is as good as anybody's. */
+static int32_t owning_tenant(const struct api_keys *keys, const struct request *request) {
+    const struct api_key *key = NULL;
+    while (keys != NULL && (key = api_keys_next(keys, key != NULL ? key->tenant : -1)) != NULL)
+        if (memcmp(key->entry.hash.bytes, request->owner, sizeof(request->owner)) == 0)
+            return key->tenant;
+    return 0;
+}
+
 void http_admission_prepare(const struct connection *connection, struct request *request) {
     const struct api_key *key = connection->exchange.key;
     bool has_weight = key != NULL && !connection->server->config.trusts_priority;
-    if (key != NULL) {
+    if (request->has_owner) {
+        request->tenant = owning_tenant(connection->server->keys, request);
+    } else if (key != NULL) {
         request->tenant = key->tenant;
         request_set_owner(request, key->entry.hash.bytes);
-        request->priority = key_limits_priority(key, request->priority);
     }
+    if (key != NULL)
+        request->priority = key_limits_priority(key, request->priority);
     request_set_share(request, share_of(connection), has_weight ? (int32_t)key->entry.weight : 1);
 }
 

@@ -16,6 +16,7 @@
 #include "server/http/http_deadlines.h"
 #include "server/http/http_routes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,11 +52,13 @@ static void run_task(struct prep_job *job) {
         task->failed = read_model_name(task) != 0;
         return;
     }
-    int status =
-        task->route->parse != NULL
-            ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
-            : task->route->transform(task->context, body->data, body->length, &task->out,
-                                     &task->ignored, &task->error);
+    const struct http_route *route = task->route;
+    int status = API_TRANSFORM_PARSES;
+    if (route->transform != NULL)
+        status = route->transform(task->context, body->data, body->length, &task->out,
+                                  &task->ignored, &task->error);
+    if (status == API_TRANSFORM_PARSES)
+        status = route->parse(task->context, body->data, body->length, &task->call, &task->error);
     if (task->ignored.length > 0)
         byte_buffer_append(&task->ignored, "", 1);
     task->failed = status != 0;
@@ -84,6 +87,16 @@ static void destroy_task(struct http_task *task) {
     free(task);
 }
 
+/* What is too long is cut: it is none of what is allowed. */
+static void copy_target(const struct connection *connection, struct http_task *task) {
+    const struct text *argument = &connection->exchange.argument;
+    const char *action =
+        MHD_lookup_connection_value(connection->mhd, MHD_GET_ARGUMENT_KIND, "action");
+    snprintf(task->path_argument, sizeof(task->path_argument), "%.*s", (int)argument->length,
+             argument->data != NULL ? argument->data : "");
+    snprintf(task->action, sizeof(task->action), "%s", action != NULL ? action : "");
+}
+
 int http_dispatch_start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct http_task *task = calloc(1, sizeof(*task));
@@ -100,6 +113,7 @@ int http_dispatch_start(struct connection *connection) {
     task->memory = &connection->server->memory;
     task->owner = http_owner_share(exchange->owner);
     task->held_bytes = exchange->held_bytes;
+    copy_target(connection, task);
     exchange->body = (struct byte_buffer){0};
     exchange->held_bytes = 0;
     exchange->task = task;
@@ -327,6 +341,11 @@ int http_dispatch_parse(struct http_task *task) {
         key_models_context(exchange->key, exchange->model->parts.context, &task->models);
     if (key_models_keep(&task->models) != 0)
         return -1;
+    if (task->context != &task->models.context)
+        task->models.context = *task->context;
+    task->context = &task->models.context;
+    task->models.context.path_argument = task->path_argument;
+    task->models.context.action = task->action[0] != '\0' ? task->action : NULL;
     prep_workers_push(task->connection->server->prep, &task->job);
     return 0;
 }

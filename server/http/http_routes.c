@@ -510,6 +510,8 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/props", .methods = GET_OR_POST, .answer = answer_props, .content_type = JSON_TYPE},
     {"/slots", .methods = GET, .answer = answer_slots, .content_type = JSON_TYPE},
+    {"/slots/{id}", .is_admins = true, .methods = POST, .transform = slots_endpoint_erase,
+     .parse = slots_endpoint_parse, .content_type = JSON_TYPE},
     {"/tokenizer_info", .methods = GET, .answer = answer_tokenizer_info, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,

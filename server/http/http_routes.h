@@ -21,7 +21,7 @@ struct http_route {
     bool is_open;        /* needs no API key */
     bool is_admins;      /* for administrators, and only with --enable-admin */
     const char *methods; /* "GET, HEAD": separated by ", ", as in the field Allow */
-    /* Exactly one of the four is set. */
+    /* Exactly one of the four is set, or transform and parse. */
     int (*answer)(struct connection *connection); /* fills exchange.out, or -1 and exchange.error */
     api_transform *transform;                     /* on a worker, from body to body */
     api_call_parse *parse; /* on a worker; makes engine requests: subject to admission */

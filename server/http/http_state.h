@@ -167,9 +167,10 @@ struct http_task {
     struct connection *connection; /* NULL once it is gone; the worker never reads it */
     atomic_bool is_abandoned;      /* nobody wants the result: will not be started any more */
     const struct http_route *route;
-    bool is_naming;                 /* only the model's name is read */
-    struct http_task *next_waiting; /* http_models.c */
-    int64_t waiting_ms;             /* since when, there */
+    bool is_naming;                     /* only the model's name is read */
+    struct http_task *next_waiting;     /* http_models.c */
+    int64_t waiting_ms;                 /* since when, there */
+    char path_argument[24], action[16]; /* for the context */
     struct key_models models;
     const struct api_context *context; /* with the models that the key may use */
     struct byte_buffer body;

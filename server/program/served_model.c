@@ -2,6 +2,7 @@
 
 #include "config/base/log.h"
 #include "engine/kv/kv_store.h"
+#include "server/api/call/conversation_slots.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_type.h"
@@ -436,6 +437,7 @@ bool served_model_close(struct served_model *served, struct stop_guard *guard) {
         close(served->wake_fd);
     served->wake_fd = -1;
     grammar_cache_destroy(served->context.grammars);
+    conversation_slots_destroy(served->context.slots);
     served->context = (struct api_context){0};
     close_files(served);
     return true;

@@ -7,6 +7,7 @@
 #include "engine/executor/store_tier.h"
 #include "kernels/dtype.h"
 #include "kernels/transport.h"
+#include "server/api/call/conversation_slots.h"
 #include "server/program/command_record.h"
 #include "server/program/engine_options.h"
 
@@ -278,7 +279,13 @@ int served_model_start_engine(struct served_model *served, struct error *err) {
     served->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (served->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
-    return engine_create(&config, served->executor, served->tokenizer, &served->engine, err);
+    if (engine_create(&config, served->executor, served->tokenizer, &served->engine, err) != 0)
+        return -1;
+    if (served->kv_store == NULL)
+        return 0;
+    served->context.slots = conversation_slots_create(served->info.limits.max_num_seqs,
+                                                      served->engine, served->kv_store);
+    return served->context.slots != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for slots");
 }
 
 int served_model_load_adapters(struct served_model *served, struct error *err) {

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "server/api/call/api_call_type.h"
+#include "server/api/call/conversation_slots.h"
 
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@ void api_call_destroy(struct api_call *call) {
     free(call->choices);
     free(call->ranks);
     byte_buffer_finish(&call->ignored);
+    byte_buffer_finish(&call->slot_tokens);
     token_buffer_finish(&call->events);
     free(call);
 }
@@ -144,6 +146,22 @@ static int check_end(struct api_call *call, const struct request *request,
     return 0;
 }
 
+/* Keeps what was generated, and at the end the conversation. Without memory there is none. */
+static void fill_slot(struct api_call *call, const struct request *request,
+                      const struct token_event *event) {
+    struct byte_buffer *tokens = &call->slot_tokens;
+    for (int32_t i = 0; i < event->num_tokens; i++)
+        byte_buffer_append(tokens, &event->tokens[i].token, sizeof(event->tokens[i].token));
+    if (event->finish == FINISH_NONE)
+        return;
+    if (tokens->failed)
+        conversation_slots_clear(call->slots, call->slot);
+    else
+        conversation_slots_set(call->slots, call->slot, request,
+                               (const int32_t *)(const void *)tokens->data,
+                               (int32_t)(tokens->length / sizeof(int32_t)));
+}
+
 /* Returns -1 with call->error when the call cannot continue. */
 static int read_choice(struct api_call *call, int32_t prompt, const struct token_event *event,
                        struct byte_buffer *out) {
@@ -155,6 +173,8 @@ static int read_choice(struct api_call *call, int32_t prompt, const struct token
     if (check_end(call, request, event->finish) != 0)
         return -1;
     update_choice(call, request, event, choice);
+    if (call->slots != NULL && index == 0)
+        fill_slot(call, request, event);
     if (call->operations->add(call, index, event) != 0)
         return api_error_set_memory(&call->error);
     if (call->is_stream)

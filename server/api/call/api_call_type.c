@@ -1,6 +1,7 @@
 #include "server/api/call/api_call_type.h"
 
 #include "config/base/random_id.h"
+#include "server/api/call/conversation_slots.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -93,6 +94,20 @@ int api_call_set_scope(const struct api_context *context, struct request *reques
         return -1;
     if (request_set_cache_scope(request, request->tenant, cache_salt, length) != 0)
         return api_error_set_memory(err);
+    return 0;
+}
+
+int api_call_set_slot(const struct api_context *context, struct api_call *call, int64_t slot,
+                      struct api_error *err) {
+    int32_t num_slots = context->slots != NULL ? conversation_slots_count(context->slots) : 0;
+    if (context->slots == NULL || slot < 0)
+        return 0;
+    if (slot >= num_slots)
+        return bad_request(err, "out_of_range", "id_slot",
+                           "id_slot is %lld: -1 to %d are allowed (--max-num-seqs)",
+                           (long long)slot, (int)num_slots - 1);
+    call->slots = context->slots;
+    call->slot = (int32_t)slot;
     return 0;
 }
 

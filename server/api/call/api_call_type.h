@@ -108,6 +108,9 @@ struct api_call {
     struct api_call_choice *choices;  /* [num_prompts * num_choices] */
     struct api_call_rank *ranks;      /* [num_choices], for api_call_rank_choices */
     struct token_buffer events;
+    struct conversation_slots *slots; /* that choice 0 of prompt 0 is put into; NULL: none */
+    int32_t slot;
+    struct byte_buffer slot_tokens; /* that it has generated */
     bool is_done, has_error, is_cancelled;
     bool is_background;
     struct api_error error;
@@ -129,6 +132,10 @@ int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_ch
 int api_call_set_scope(const struct api_context *context, struct request *request,
                        const char *model, int64_t priority, const char *cache_salt,
                        struct api_error *err);
+/* Has the first choice be put into a slot when it ends. slot: -1 for none, or id_slot; a 400 unless
+ * there is such a slot. Without slots does nothing. */
+int api_call_set_slot(const struct api_context *context, struct api_call *call, int64_t slot,
+                      struct api_error *err);
 /* Takes ownership of the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 

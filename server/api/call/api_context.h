@@ -14,6 +14,7 @@
 
 struct adapter_actions;
 struct chat_model;
+struct conversation_slots;
 struct grammar_cache;
 struct request;
 struct response_store;
@@ -29,6 +30,10 @@ struct api_context {
     bool has_raw_embeddings;          /* if a request does not say, their length is not made 1 */
     struct grammar_cache *grammars;   /* compiled forms of outputs; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
+    struct conversation_slots *slots; /* NULL: there is no store for conversations */
+    /* Of the request: what stands for the name in braces of the route's path, and the query's
+     * `action`. NULL: none. */
+    const char *path_argument, *action;
     int32_t tenant; /* of the request's API key (auth.h); -1 if there are no keys */
     /* The model's state in llama.cpp's words (http_models.h); NULL: it is always loaded. Of one
      * that was not loaded yet, only names, the adapters that a key may use, and `created` are

@@ -33,10 +33,14 @@ api_call_parse ollama_embed_parse_old;
  * classifier of pairs says. */
 api_call_parse score_endpoint_parse;
 api_call_parse score_endpoint_parse_rerank;
+/* /slots/{id}?action=save or restore, in llama.cpp's format: of administrators. */
+api_call_parse slots_endpoint_parse;
 api_call_parse classify_endpoint_parse; /* /classify: what a classifier says of each prompt */
 
 /* POST, from body to body. `ignored` receives the comma-separated names of unknown fields. On
- * failure returns -1 and fills *err; `out` may then hold a part. */
+ * failure returns -1 and fills *err; `out` may then hold a part. API_TRANSFORM_PARSES: nothing was
+ * done, the body is for the route's parse function. */
+#define API_TRANSFORM_PARSES 1
 typedef int api_transform(const struct api_context *context, const char *body, size_t length,
                           struct byte_buffer *out, struct byte_buffer *ignored,
                           struct api_error *err);
@@ -59,6 +63,8 @@ api_transform responses_input_tokens;
 /* /v1/load_lora_adapter and /v1/unload_lora_adapter, in vLLM's format: of administrators. */
 api_transform adapter_endpoint_load;
 api_transform adapter_endpoint_unload;
+/* The same with action=erase; another is left to slots_endpoint_parse. */
+api_transform slots_endpoint_erase;
 /* /api/show, in Ollama's format. */
 api_transform ollama_models_show;
 /* The table of /tokenize's fields; static. */

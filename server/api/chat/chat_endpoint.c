@@ -75,7 +75,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->has_functions = conversation->has_functions;
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     if (api_call_set_id(base, sampling->request_id, err) != 0 ||
-        api_call_set_size(base, 1, num_choices, err) != 0)
+        api_call_set_size(base, 1, num_choices, err) != 0 ||
+        api_call_set_slot(context, base, sampling->id_slot, err) != 0)
         return -1;
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
     if (call->choices == NULL || base->ignored.failed)

@@ -171,7 +171,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_returned = (int32_t)sampling->n;
     if (api_call_set_id(base, sampling->request_id, err) != 0 ||
-        api_call_set_size(base, num_prompts, num_choices, err) != 0)
+        api_call_set_size(base, num_prompts, num_choices, err) != 0 ||
+        api_call_set_slot(context, base, sampling->id_slot, err) != 0)
         return -1;
     call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
     call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));

@@ -40,6 +40,7 @@ static const struct json_field fields[] = {
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_INT(MEMBER, timeout_ms, 1, MAX_TIMEOUT_MS),
     JSON_TEXT(MEMBER, cache_salt),
+    JSON_INT(MEMBER, id_slot, -1, INT32_MAX),         /* api_call_set_slot bounds it */
     JSON_INT(MEMBER, prompt_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_BOOL(MEMBER, ignore_eos),
     JSON_BOOL(MEMBER, include_stop_str_in_output),
@@ -86,6 +87,7 @@ struct sampling_body sampling_body_defaults(const struct api_context *context,
         .settings = context->sampling,
         .length_penalty = 1,
         .prompt_logprobs = -1,
+        .id_slot = -1,
         .skip_special_tokens = true,
     };
 }
@@ -181,6 +183,8 @@ int sampling_body_check_unknown(const struct api_context *context, const cJSON *
     if (unknown_fields_read(json, tables, 2, out, err) != 0)
         return -1;
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
+    if (context->slots == NULL && json_given_member(json, "id_slot") != NULL)
+        json_fields_append_name("id_slot", "", out);
     response_format_list_unknown(json, body->names, out);
     if (unknown_fields_check(context, out, err) != 0)
         return -1;

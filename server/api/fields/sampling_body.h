@@ -32,6 +32,7 @@ struct sampling_body {
     int64_t prompt_logprobs; /* -1: none */
     int64_t seed;
     int64_t priority;
+    int64_t id_slot;    /* -1: none */
     int64_t timeout_ms; /* 0: not given */
     struct sampling_settings settings;
     double length_penalty;
