@@ -1,6 +1,7 @@
 """A store of KV blocks in files, and blocks that the host keeps: what they give back is what was computed, whatever
 happens to the files and the processes. Nobody can see it from the answers."""
 
+import hashlib
 import os
 import random
 import re
@@ -376,3 +377,109 @@ def test_tiers_of_a_gpu(start_server, tmp_path, options):
         answers = list(pool.map(lambda prompt: ask(server, prompt), prompts))
     assert [text for text, _ in answers] == expected and sum(cached for _, cached in answers) > 100
     assert tiers(server, "kv_tier_hits_total")["store"] > 0
+
+
+def act(server, slot, action, name=None, status=200, headers=None):
+    answer = server.post(f"/slots/{slot}?action={action}", {"filename": name} if name else {}, headers=headers or {})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+SLOTS = ("--enable-admin", "--max-num-seqs", 4)
+
+
+@pytest.mark.parametrize("options", [(), ("--rank-process", "on"), pytest.param(("--kv-cache-dtype", "int8"), marks=pytest.mark.variant),
+                                     pytest.param(("--tensor-parallel-size", 2, "--threads", 2), marks=pytest.mark.variant)])
+def test_a_saved_conversation_is_restored(start_server, tmp_path, options):
+    """Among others that fill the store, and after a kill; its continuation is what it would have been."""
+    options = (*SMALL, *SLOTS, *store_of(tmp_path / "kv", "256M"), *options)
+    server = start_server(*options)
+    text, _ = ask(server, id_slot=2)
+    more = TEXT + text + " And then"
+    following = ask(server, more)[0]
+    saved = act(server, 2, "save", "talk.bin")
+    assert saved["id_slot"] == 2 and saved["filename"] == "talk.bin" and saved["n_saved"] > 1600
+    assert saved["n_written"] > 1600 * 10_000 and saved["timings"]["save_ms"] > 0
+    for i in range(7):  # more than the store has room for
+        ask(server, f"{i}{TEXT}", max_tokens=1)
+    await_stored(server, 750)
+    server.kill()
+    server = start_server(*options)
+    restored = act(server, 1, "restore", "talk.bin")
+    assert restored["id_slot"] == 1 and restored["n_restored"] == saved["n_saved"]
+    assert restored["n_read"] > 0.9 * saved["n_written"]
+    again, cached = ask(server, more)
+    assert again == following and cached > 1600
+    assert act(server, 1, "save", "copy")["n_saved"] == saved["n_saved"]
+    assert act(server, 1, "erase") == {"id_slot": 1, "n_erased": saved["n_saved"]}
+    assert act(server, 1, "save", "copy", status=400)["error"]["code"] == "slot_empty"
+    assert act(server, 1, "erase", "talk.bin") == {"id_slot": 1, "filename": "talk.bin"}
+    assert act(server, 1, "restore", "talk.bin", status=404)["error"]["param"] == "filename"
+    assert act(server, 1, "restore", "copy")["n_restored"] == saved["n_saved"]
+
+
+def test_a_slot_has_prompt_and_answer_of_any_endpoint(start_server, tmp_path):
+    server = start_server(*SLOTS, *store_of(tmp_path / "kv"))
+    def tokens(slot):
+        return act(server, slot, "save", "a")["n_saved"]
+    usage = server.post("/v1/completions", {"model": NAME, "prompt": "One two three", "max_tokens": 7, "ignore_eos": True, "n": 2,
+                                            "id_slot": 0}).json()["usage"]
+    assert tokens(0) == usage["prompt_tokens"] + 7
+    usage = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, "id_slot": 3,
+                                                 "ignore_eos": True}).json()["usage"]
+    assert tokens(3) == usage["total_tokens"]
+    with httpx.stream("POST", server.url + "/completion", json={"prompt": "One two", "n_predict": 9, "ignore_eos": True, "stream": True,
+                                                                "id_slot": 0}) as stream:
+        stream.read()
+    assert tokens(0) == 2 + 9
+    server.post("/v1/completions", {"model": NAME, "prompt": "Nobody's", "max_tokens": 3, "id_slot": -1})
+    assert tokens(0) == 2 + 9
+    refused = server.post("/v1/completions", {"model": NAME, "prompt": "x", "id_slot": 4})
+    assert refused.status_code == 400 and "id_slot is 4: -1 to 3 are allowed" in refused.text
+
+
+@pytest.mark.parametrize("slot, action, name, status, part", [
+    (4, "save", "a", 400, "0 to 3 are allowed"), ("x", "save", "a", 400, "0 to 3 are allowed"), (0, "drop", "a", 400, "save, restore or erase"),
+    (0, "save", None, 400, "filename is missing"), (0, "save", "../a", 400, "are allowed"), (0, "save", "a" * 129, 400, "are allowed"),
+    (0, "save", "a", 400, "has no conversation"), (0, "restore", "nothing", 404, "nothing was saved")])
+def test_wrong_actions_on_slots(slots_server, slot, action, name, status, part):
+    assert part in act(slots_server, slot, action, name, status=status)["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def slots_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slots")
+    server = QuireServer(folder / "server.log", *SLOTS, *store_of(folder / "kv"))
+    yield server
+    server.kill()
+
+
+def test_slots_are_for_administrators_with_a_store(start_server, tmp_path):
+    server = start_server("--enable-admin")
+    assert act(server, 0, "save", "a", status=501)["error"]["message"].endswith("--kv-store")
+    server = start_server(*store_of(tmp_path / "kv"))
+    assert server.post("/slots/0?action=save", {"filename": "a"}).status_code in (403, 404)
+
+
+def test_a_conversation_belongs_to_its_key(start_server, tmp_path):
+    """An administrator saves and restores it; only the key that had it finds it afterwards."""
+    keys = tmp_path / "keys.yaml"
+    tokens = {name: name * 8 for name in ("root", "one", "two")}
+    lines = [f"- {{name: {name}, hash: 'sha256:{hashlib.sha256(token.encode()).hexdigest()}', admin: {str(name == 'root').lower()}}}"
+             for name, token in tokens.items()]
+    keys.write_text("\n".join(["keys:", *lines, ""]))
+    keys.chmod(0o600)
+    root, one, two = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    options = (*SLOTS, *store_of(tmp_path / "kv"), "--api-key-file", keys)
+    server = start_server(*options)
+    text, cached = ask(server, headers=one, id_slot=0, cache_salt="s")
+    assert cached == 0
+    assert server.post("/slots/0?action=save", {"filename": "a"}, headers=one).status_code == 403
+    assert act(server, 0, "save", "a", headers=root)["n_saved"] > 1600
+    await_stored(server, headers=root)
+    server.kill()
+    server = start_server(*options)
+    assert act(server, 0, "restore", "a", headers=root)["n_read"] > 0
+    assert ask(server, headers=root, cache_salt="s") == (text, 0) and ask(server, headers=two, cache_salt="s") == (text, 0)
+    again, cached = ask(server, headers=one, cache_salt="s")
+    assert again == text and cached > 1600 and ask(server, headers=one) == (text, 0)

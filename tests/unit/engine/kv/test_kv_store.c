@@ -570,6 +570,195 @@ static void test_key_files(void **state) {
     assert_int_equal(access(fixture->directory, F_OK), -1); /* nothing was made */
 }
 
+/* --- Saved conversations --- */
+
+/* Saves the blocks by name, with a text. */
+static int save(struct store_fixture *fixture, const char *name, const struct store_block *blocks,
+                int count, const char *text) {
+    struct block_key keys[NUM_SLOTS];
+    for (int i = 0; i < count; i++)
+        keys[i] = blocks[i].content.key;
+    const struct kv_saved saved = {.keys = keys,
+                                   .num_keys = count,
+                                   .num_groups = 1,
+                                   .data = (unsigned char *)text,
+                                   .num_bytes = strlen(text)};
+    return kv_store_save(fixture->store, name, &saved, &fixture->err);
+}
+
+static void assert_saved(struct store_fixture *fixture, const char *name, const char *text) {
+    struct kv_saved saved;
+    assert_int_equal(kv_store_read_saved(fixture->store, name, &saved, &fixture->err), 0);
+    assert_int_equal(saved.num_bytes, strlen(text));
+    assert_memory_equal(saved.data, text, strlen(text));
+    kv_saved_finish(&saved);
+}
+
+static void assert_not_saved(struct store_fixture *fixture, const char *name, const char *part) {
+    struct kv_saved saved;
+    assert_int_equal(kv_store_read_saved(fixture->store, name, &saved, &fixture->err), -1);
+    if (strstr(fixture->err.message, part) == NULL)
+        fail_msg("\"%s\" does not have \"%s\"", fixture->err.message, part);
+}
+
+/* Fills the store with others, twice. */
+static void put_others(struct store_fixture *fixture) {
+    for (int i = 0; i < 2 * NUM_SLOTS; i++) {
+        struct store_block other;
+        store_make_chain(fixture->store, 100 + i, 0, &other, 1);
+        assert_true(store_put(fixture->store, &other));
+    }
+}
+
+static int count_found(struct store_fixture *fixture, const struct store_block *blocks, int count) {
+    int found = 0;
+    for (int i = 0; i < count; i++)
+        found += kv_store_has(fixture->store, &blocks[i].content);
+    return found;
+}
+
+static void test_what_was_saved_does_not_leave(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[2];
+    store_make_chain(fixture->store, 1, 0, blocks, 2);
+    assert_true(store_put(fixture->store, &blocks[0]));
+    assert_int_equal(save(fixture, "talk.bin", blocks, 2, "hello"), 0);
+    assert_true(store_put(fixture->store, &blocks[1])); /* it came later */
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 2), 2);
+    reopen(fixture);
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 2), 2);
+    assert_saved(fixture, "talk.bin", "hello");
+    kv_store_forget_all(fixture->store);
+    assert_int_equal(count_found(fixture, blocks, 2), 0);
+    assert_true(store_put(fixture->store, &blocks[0]) && store_put(fixture->store, &blocks[1]));
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 2), 2);
+    assert_int_equal(kv_store_erase_saved(fixture->store, "talk.bin", &fixture->err), 0);
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 2), 0);
+    assert_not_saved(fixture, "talk.bin", "nothing was saved as \"talk.bin\"");
+}
+
+static void test_names_share_blocks(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[3];
+    store_make_chain(fixture->store, 1, 0, blocks, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(store_put(fixture->store, &blocks[i]));
+    assert_int_equal(save(fixture, "a", blocks, 1, "one"), 0);
+    assert_int_equal(save(fixture, "b", blocks, 1, "two"), 0);
+    assert_int_equal(save(fixture, "b", blocks + 1, 1, "three"), 0); /* instead */
+    assert_saved(fixture, "a", "one");
+    assert_saved(fixture, "b", "three");
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 3), 2);
+    assert_int_equal(kv_store_erase_saved(fixture->store, "b", &fixture->err), 0);
+    put_others(fixture);
+    assert_int_equal(count_found(fixture, blocks, 3), 1);
+    assert_int_equal(kv_store_erase_saved(fixture->store, "b", &fixture->err), -1);
+}
+
+static void test_half_of_the_store_can_be_saved(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[NUM_SLOTS], other;
+    store_make_chain(fixture->store, 1, 0, blocks, NUM_SLOTS);
+    assert_int_equal(save(fixture, "a", blocks, NUM_SLOTS / 2 + 1, ""), -1);
+    assert_int_equal(fixture->err.code, ERROR_CONFIG);
+    assert_non_null(strstr(fixture->err.message, "at most half of the store's, 3"));
+    assert_not_saved(fixture, "a", "nothing was saved");
+    assert_int_equal(save(fixture, "a", blocks, NUM_SLOTS / 2, ""), 0);
+    store_make_chain(fixture->store, 2, 0, &other, 1);
+    assert_true(store_put(fixture->store, &other));
+    assert_int_equal(save(fixture, "b", &other, 1, ""), -1);
+    assert_int_equal(save(fixture, "a", &other, 1, ""), 0);
+}
+
+static void test_only_its_owner_saves(void **state) {
+    struct store_fixture *fixture = *state;
+    struct kv_store_config config = fixture->config;
+    struct kv_store *reader;
+    struct kv_saved saved = {.num_groups = 1};
+    assert_int_equal(save(fixture, "a", NULL, 0, "text"), 0);
+    assert_int_equal(kv_store_open(&config, &reader, &fixture->err), 0);
+    assert_int_equal(kv_store_read_saved(reader, "a", &saved, &fixture->err), 0);
+    assert_int_equal(kv_store_save(reader, "b", &saved, &fixture->err), -1);
+    assert_non_null(strstr(fixture->err.message, "another process owns it"));
+    assert_int_equal(kv_store_erase_saved(reader, "a", &fixture->err), -1);
+    kv_saved_finish(&saved);
+    kv_store_close(reader);
+}
+
+static void rewrite(struct store_fixture *fixture, const char *name, const void *bytes,
+                    size_t num_bytes) {
+    char inside[64];
+    snprintf(inside, sizeof(inside), "store/saved/%s", name);
+    temporary_write(&fixture->folder, inside, bytes, num_bytes);
+}
+
+static void test_damaged_and_foreign_files_are_not_restored(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block block;
+    store_make_chain(fixture->store, 1, 0, &block, 1);
+    assert_int_equal(save(fixture, "a", &block, 1, "a text"), 0);
+    unsigned char bytes[1024];
+    FILE *file = fopen(store_path(fixture, "saved/a"), "rb");
+    assert_non_null(file);
+    size_t num_bytes = fread(bytes, 1, sizeof(bytes), file);
+    fclose(file);
+    assert_true(num_bytes > 60 && num_bytes < sizeof(bytes));
+    for (size_t bit = 0; bit < 8 * num_bytes; bit += 3) {
+        bool is_unused = bit / 8 < 16; /* of the seal: a nonce, which a checksum does not have */
+        bytes[bit / 8] ^= (unsigned char)(1U << bit % 8);
+        rewrite(fixture, "a", bytes, num_bytes);
+        if (!is_unused)
+            assert_not_saved(fixture, "a", "damaged");
+        bytes[bit / 8] ^= (unsigned char)(1U << bit % 8);
+    }
+    for (size_t length = 0; length < num_bytes; length += 7) {
+        rewrite(fixture, "a", bytes, length);
+        struct kv_saved saved;
+        assert_int_equal(kv_store_read_saved(fixture->store, "a", &saved, &fixture->err), -1);
+    }
+    rewrite(fixture, "a", bytes, num_bytes);
+    assert_saved(fixture, "a", "a text");
+    rewrite(fixture, "b", bytes, num_bytes);
+    assert_not_saved(fixture, "b", "damaged"); /* the name is part of it */
+    store_close(fixture);
+    fixture->config.identity[0]++;
+    assert_int_equal(store_open(fixture), 0);
+    assert_not_saved(fixture, "a", "of another model");
+}
+
+static void test_what_was_saved_is_encrypted(void **state) {
+    struct store_fixture *fixture = *state;
+    static const char text[] = "nobody is to read this";
+    char found[2048] = {0};
+    use_key(fixture, DIGITS, 64);
+    assert_int_equal(store_open(fixture), 0);
+    assert_int_equal(save(fixture, "a", NULL, 0, text), 0);
+    assert_saved(fixture, "a", text);
+    FILE *file = fopen(store_path(fixture, "saved/a"), "rb");
+    assert_non_null(file);
+    size_t num_bytes = fread(found, 1, sizeof(found) - 1, file);
+    fclose(file);
+    assert_null(memmem(found, num_bytes, "nobody", 6));
+}
+
+static void test_names(void **state) {
+    static const char *const bad[] = {"",     ".",  "..", ".new", "a/b",
+                                      "../a", "-a", "_a", "a b",  "\xc3\xa4"};
+    char name[KV_SAVED_MAX_NAME_BYTES + 2];
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(kv_saved_is_name(bad[i]));
+    memset(name, 'a', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    assert_false(kv_saved_is_name(name));
+    assert_true(kv_saved_is_name(name + 1));
+    assert_true(kv_saved_is_name("9_talk-1.bin"));
+}
+
 /* --- Several stores --- */
 
 static void test_one_owner(void **state) {
@@ -662,6 +851,14 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_encryption, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_that_do_not_fit, set_up_closed, tear_down),
         cmocka_unit_test_setup_teardown(test_key_files, set_up_closed, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_saved_does_not_leave, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_share_blocks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_half_of_the_store_can_be_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_its_owner_saves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_damaged_and_foreign_files_are_not_restored, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_saved_is_encrypted, set_up_closed, tear_down),
+        cmocka_unit_test(test_names),
         cmocka_unit_test_setup_teardown(test_one_owner, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_size_is_taken_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_reader_of_nothing, set_up_closed, tear_down),
