@@ -145,6 +145,21 @@ void block_manager_await(struct block_manager *manager, struct block_table *tabl
  * nothing where layers have a window. */
 enum block_load block_manager_load(struct block_manager *manager, struct block_table *table,
                                    const struct token_view *tokens, bool gives_up);
+/* How far the store was read for a prompt that waits. Zeroed: not at all. */
+struct read_ahead {
+    uint64_t owner; /* for the caller */
+    int32_t num_blocks;
+    struct block_key key; /* of the last of them */
+    int32_t num_reads;    /* at most half of the host's blocks */
+    bool is_done;
+};
+
+/* Continues to read what only the store has of the longest prefix among the first `limit` tokens
+ * into host blocks, as long as there are some, for an empty table of these tokens. What is read has
+ * no owner: it may be gone again when the table asks for it. */
+void block_manager_read_ahead(struct block_manager *manager, const struct block_table *table,
+                              const struct token_view *tokens, int32_t limit,
+                              struct read_ahead *ahead);
 /* Returns how many blocks the table still awaits. */
 int32_t block_manager_num_awaited(const struct block_manager *manager,
                                   const struct block_table *table);

@@ -94,6 +94,46 @@ enum block_load block_manager_load(struct block_manager *manager, struct block_t
     return BLOCKS_THERE;
 }
 
+/* Returns whether all blocks of a place that every prefix needs are above the store, or on their
+ * way. */
+static bool read_place(struct block_manager *manager, struct block_content *content,
+                       struct read_ahead *ahead) {
+    const struct kv_tier *store = manager->config.store;
+    int32_t num_groups = max_int32(manager->config.limits->num_full_groups, 1);
+    for (content->group = 0; content->group < num_groups; content->group++) {
+        if (prefix_cache_find(&manager->cache, content) >= 0 ||
+            prefix_cache_find(&manager->tiers.kept, content) >= 0)
+            continue;
+        bool is_full = ahead->num_reads >= manager->host.num_blocks / 2;
+        ahead->is_done = is_full || !store->has(store->context, content);
+        if (ahead->is_done || !block_manager_begin_read(manager, content))
+            return false;
+        ahead->num_reads++;
+    }
+    return true;
+}
+
+void block_manager_read_ahead(struct block_manager *manager, const struct block_table *table,
+                              const struct token_view *view, int32_t limit,
+                              struct read_ahead *ahead) {
+    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
+    int32_t most = min_int32(limit / manager->config.limits->block_size, table->max_blocks);
+    struct key_cursor cursor = {ahead->num_blocks,
+                                ahead->num_blocks > 0 ? ahead->key : table->root};
+    CHECK(table->num_blocks == 0);
+    if (manager->tiers.states == NULL || manager->config.store == NULL)
+        ahead->is_done = true;
+    while (!ahead->is_done && cursor.index < most) {
+        struct block_content content =
+            block_manager_next_content(manager, table, &cursor, view, tokens);
+        if (!read_place(manager, &content, ahead))
+            return;
+        ahead->num_blocks = cursor.index;
+        ahead->key = cursor.key;
+    }
+    ahead->is_done = true;
+}
+
 int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_reads) {
     const struct kv_tier *store = manager->config.store;
     int64_t late_ns = max_int64(store->reading_ns(store->context) - PATIENCE_NS, 0);

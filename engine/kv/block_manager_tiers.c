@@ -75,11 +75,22 @@ void block_manager_finish_tiers(struct block_manager *manager) {
 
 /* --- Host blocks --- */
 
+/* Tells that the host has a block now that others may find, or no longer. */
+static void tell(const struct block_manager *manager, int32_t host, bool is_kept) {
+    const struct kv_event_sink *events = manager->config.events;
+    const struct block_content content = prefix_cache_content(&manager->tiers.kept, host);
+    if (events == NULL || events->kept == NULL || content.group != 0)
+        return;
+    (is_kept ? events->kept : events->dropped)(events->context, &content.key);
+}
+
 /* It is pinned, or about to be handed out. */
 static void forget_kept(struct block_manager *manager, int32_t host) {
-    prefix_cache_remove(&manager->tiers.kept, host);
-    if (manager->host.blocks[host].cached)
+    if (manager->host.blocks[host].cached) {
+        tell(manager, host, false);
         block_pool_clear_cached(&manager->host, host);
+    }
+    prefix_cache_remove(&manager->tiers.kept, host);
 }
 
 int32_t block_manager_take_host(struct block_manager *manager) {
@@ -111,8 +122,10 @@ static int32_t take_kept(struct block_manager *manager, const struct block_conte
 /* Unpins a host block whose content is there; it is free then, but for swap-ins. */
 static void make_ready(struct block_manager *manager, int32_t host) {
     manager->tiers.states[host] = KEPT_READY;
-    if (!manager->host.blocks[host].cached)
+    if (!manager->host.blocks[host].cached) {
         block_pool_set_cached(&manager->host, host, 0);
+        tell(manager, host, true);
+    }
     block_pool_unpin(&manager->host, host);
 }
 

@@ -25,7 +25,11 @@ struct kv_event_sink {
     void (*stored)(void *context, const struct stored_block *block);
     /* The block with that key can no longer be found. */
     void (*removed)(void *context, const struct block_key *key);
-    /* No block can be found any more. */
+    /* The host's memory has a block with that key too, so that it is found when the device has lost
+     * it, or no longer has it. NULL: not told. */
+    void (*kept)(void *context, const struct block_key *key);
+    void (*dropped)(void *context, const struct block_key *key);
+    /* No block can be found any more, but for what a store has. */
     void (*cleared)(void *context);
     /* The changes since the last call belong together: they are those of one step. Called before
      * anybody reads what the step has sampled. */

@@ -1,4 +1,5 @@
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/schedule/scheduler_private.h"
 
 #define UNKNOWN_COMPUTE_NS 1e9 /* while no step was measured */
@@ -60,6 +61,26 @@ int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t num_found = find(scheduler, sequence);
     await_stored(scheduler, sequence);
     return num_found;
+}
+
+/* As if the store had all of it: reading what is not there costs nothing. */
+void prefix_match_read_ahead(struct scheduler *scheduler) {
+    const struct sequence_group *group = share_queue_first(&scheduler->waiting);
+    struct read_ahead *ahead = &scheduler->read_ahead;
+    if (group == NULL || group->is_swapped || scheduler->config.kv.store == NULL)
+        return;
+    const struct sequence *leader = sequence_group_leader(group);
+    const struct serving_limits *limits = scheduler->config.kv.limits;
+    int32_t limit = sequence_group_reusable(leader);
+    if (ahead->owner != group->request->id)
+        *ahead = (struct read_ahead){.owner = group->request->id};
+    if (ahead->is_done || leader->table.num_blocks > 0 || limit < limits->block_size)
+        return;
+    int32_t num_reads = limit / limits->block_size * max_int32(limits->num_full_groups, 1);
+    if (!reading_pays(scheduler, num_reads, 0, limit))
+        return;
+    const struct token_view tokens = sequence_tokens(leader);
+    block_manager_read_ahead(&scheduler->blocks, &leader->table, &tokens, limit, ahead);
 }
 
 /* Returns whether what the sequence still awaits takes longer than to compute it: the store may

@@ -79,7 +79,8 @@ struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
     struct share_queue waiting;
-    struct group_list running; /* in order */
+    struct group_list running;    /* in order */
+    struct read_ahead read_ahead; /* for the group that is admitted next */
     double token_ns; /* time to compute one token, for choosing the kind of preemption; 0: unknown.
                         The core measures it */
     struct step_cost step_cost;   /* model of a step's time; the core measures it */

@@ -464,6 +464,7 @@ void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     if (plan->num_tokens == 0) /* a prompt has preempted those that were to decode now */
         plan_decodes(scheduler, INT32_MAX);
     block_manager_save(&scheduler->blocks);
+    prefix_match_read_ahead(scheduler);
     scheduler->may_draft = only_decodes(scheduler);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s)) {

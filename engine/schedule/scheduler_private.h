@@ -69,6 +69,8 @@ void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequenc
 /* Continues to bring what a running sequence awaits, and counts it as computed and as hits once it
  * is there; or the sequence computes it. */
 void prefix_match_load(struct scheduler *scheduler, struct sequence *sequence);
+/* Has the store read what it has for the group that is admitted next, if that pays. */
+void prefix_match_read_ahead(struct scheduler *scheduler);
 /* Does all of this for a running sequence, from its computed tokens on, if these end at a block
  * boundary: what others have meanwhile computed of a shared prefix is not computed again. */
 void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence);

@@ -64,6 +64,7 @@ class Subscriber:
         self.topic, self.replay, self.next = topic.encode(), replay, 0
         self.decoder = msgspec.msgpack.Decoder(KVEventBatch)
         self.blocks, self.hash_of = {}, {}
+        self.kept = set()  # hashes of blocks in host memory
         self.stored = self.removed = self.cleared = self.replayed = 0
         self.last = None
 
@@ -73,6 +74,7 @@ class Subscriber:
     def forget(self):
         self.blocks.clear()
         self.hash_of.clear()
+        self.kept.clear()
 
     def apply(self, batch):
         assert batch.data_parallel_rank == 0 and abs(batch.ts - time.time()) < 3600 and batch.events
@@ -81,6 +83,8 @@ class Subscriber:
             if isinstance(event, AllBlocksCleared):
                 self.cleared += 1
                 self.forget()
+            elif event.medium == "CPU":
+                self.follow_host(event)
             elif isinstance(event, BlockRemoved):
                 assert event.medium == "GPU" and event.block_hashes
                 for block in event.block_hashes:
@@ -88,6 +92,16 @@ class Subscriber:
                     self.removed += 1
             else:
                 self.store(event)
+
+    def follow_host(self, event):
+        hashes = set(event.block_hashes)
+        assert len(hashes) == len(event.block_hashes)
+        if isinstance(event, BlockRemoved):
+            assert hashes <= self.kept
+            self.kept -= hashes
+        else:
+            assert not hashes & self.kept and event.token_ids == [] and event.parent_block_hash is None
+            self.kept |= hashes
 
     def store(self, event):
         size, count = event.block_size, len(event.block_hashes)

@@ -79,7 +79,8 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
 /* msgpack-c writes an array's length first, so what is written is walked through before: a run of
  * events that one of vLLM's events can say is found, counted, and then written. */
 
-#define MEDIUM "GPU"
+#define DEVICE_MEDIUM "GPU"
+#define HOST_MEDIUM "CPU"
 
 struct run {
     struct kv_event first;
@@ -90,7 +91,7 @@ struct run {
 static bool continues(const struct kv_event *last, const struct kv_event *next) {
     if (next->kind != last->kind || next->kind == KV_EVENT_CLEARED)
         return false;
-    return next->kind == KV_EVENT_REMOVED ||
+    return next->kind != KV_EVENT_STORED ||
            (!next->is_first && next->adapter.id == last->adapter.id &&
             block_key_equal(&next->previous, &last->key));
 }
@@ -185,9 +186,9 @@ static void write_extra_keys(msgpack_packer *out, const struct run *run) {
         msgpack_pack_nil(out);
 }
 
-static void write_medium(msgpack_packer *out) {
+static void write_medium(msgpack_packer *out, const char *medium) {
     write_text(out, "medium");
-    write_text(out, MEDIUM);
+    write_text(out, medium);
 }
 
 static void begin_event(msgpack_packer *out, size_t num_members, const char *type) {
@@ -205,10 +206,29 @@ static void write_stored(msgpack_packer *out, const struct run *run) {
     write_text(out, "block_size");
     msgpack_pack_int32(out, run->events.block_size);
     write_adapter_id(out, &run->first.adapter);
-    write_medium(out);
+    write_medium(out, DEVICE_MEDIUM);
     write_adapter_name(out, &run->first.adapter);
     if (has_extra_keys)
         write_extra_keys(out, run);
+}
+
+static void write_removed(msgpack_packer *out, const struct run *run, const char *medium) {
+    begin_event(out, 3, "BlockRemoved");
+    write_hashes(out, run);
+    write_medium(out, medium);
+}
+
+static void write_kept(msgpack_packer *out, const struct run *run) {
+    begin_event(out, 8, "BlockStored");
+    write_hashes(out, run);
+    write_nil_member(out, "parent_block_hash");
+    write_text(out, "token_ids");
+    msgpack_pack_array(out, 0);
+    write_text(out, "block_size");
+    msgpack_pack_int32(out, run->events.block_size);
+    write_nil_member(out, "lora_id");
+    write_medium(out, HOST_MEDIUM);
+    write_nil_member(out, "lora_name");
 }
 
 static void write_run(msgpack_packer *out, const struct run *run) {
@@ -217,9 +237,13 @@ static void write_run(msgpack_packer *out, const struct run *run) {
         write_stored(out, run);
         break;
     case KV_EVENT_REMOVED:
-        begin_event(out, 3, "BlockRemoved");
-        write_hashes(out, run);
-        write_medium(out);
+        write_removed(out, run, DEVICE_MEDIUM);
+        break;
+    case KV_EVENT_KEPT:
+        write_kept(out, run);
+        break;
+    case KV_EVENT_DROPPED:
+        write_removed(out, run, HOST_MEDIUM);
         break;
     case KV_EVENT_CLEARED:
         begin_event(out, 1, "AllBlocksCleared");

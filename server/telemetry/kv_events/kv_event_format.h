@@ -16,7 +16,13 @@
  * outbox (outbox.h): a header followed by the events. kv_event_batch_begin starts a batch in a
  * byte_buffer, kv_event_batch_add appends events; an iterator reads it. */
 
-enum kv_event_kind { KV_EVENT_STORED, KV_EVENT_REMOVED, KV_EVENT_CLEARED };
+enum kv_event_kind {
+    KV_EVENT_STORED,
+    KV_EVENT_REMOVED,
+    KV_EVENT_KEPT,    /* in host memory */
+    KV_EVENT_DROPPED, /* from there */
+    KV_EVENT_CLEARED,
+};
 
 struct kv_event {
     enum kv_event_kind kind;
@@ -75,6 +81,9 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
  *                     extra_keys: [[str] for the first block, nil for each other], only where a run
  *                     begins a history that not everybody's prompts find}
  *   BlockRemoved     {type: "BlockRemoved", block_hashes: [uint64], medium: "GPU"}
+ *   BlockStored      {type: "BlockStored", block_hashes: [uint64], parent_block_hash: nil,
+ *                     token_ids: [], block_size: int, lora_id: nil, medium: "CPU", lora_name: nil}
+ *   BlockRemoved     {type: "BlockRemoved", block_hashes: [uint64], medium: "CPU"}
  *   AllBlocksCleared {type: "AllBlocksCleared"}
  *
  * A block's hash is the lower half of its key (block_key.h): a number that names its content until
@@ -82,8 +91,9 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
  * subscribers that compare servers hash token_ids themselves.
  *
  * medium names the tier: "GPU" is the memory that steps compute from, on a CPU as well (vLLM's CPU
- * backend says so too). A block swapped out to host memory is not found by another prompt's prefix,
- * so only this tier is ever published.
+ * backend says so too). "CPU" is host memory in which blocks are found that the other has lost
+ * (--kv-host-bytes, --kv-store); its events name blocks by their hashes alone, as those of vLLM's
+ * offloading connector do. Blocks that only files have are not published.
  *
  * lora_id counts the adapters that were loaded since the start, from 1; lora_name is the adapter's
  * name.

@@ -61,6 +61,16 @@ static void note_removed(void *context, const struct block_key *key) {
     add(context, &event, NULL);
 }
 
+static void note_kept(void *context, const struct block_key *key) {
+    const struct kv_event event = {.kind = KV_EVENT_KEPT, .key = *key};
+    add(context, &event, NULL);
+}
+
+static void note_dropped(void *context, const struct block_key *key) {
+    const struct kv_event event = {.kind = KV_EVENT_DROPPED, .key = *key};
+    add(context, &event, NULL);
+}
+
 static void note_cleared(void *context) {
     const struct kv_event event = {.kind = KV_EVENT_CLEARED};
     add(context, &event, NULL);
@@ -212,6 +222,8 @@ int kv_event_publisher_open(const struct kv_event_config *config, int32_t block_
     publisher->listener.fd = -1;
     publisher->sink = (struct kv_event_sink){.stored = note_stored,
                                              .removed = note_removed,
+                                             .kept = note_kept,
+                                             .dropped = note_dropped,
                                              .cleared = note_cleared,
                                              .end_step = end_step,
                                              .context = publisher};

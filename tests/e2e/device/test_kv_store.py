@@ -483,3 +483,26 @@ def test_a_conversation_belongs_to_its_key(start_server, tmp_path):
     assert ask(server, headers=root, cache_salt="s") == (text, 0) and ask(server, headers=two, cache_salt="s") == (text, 0)
     again, cached = ask(server, headers=one, cache_salt="s")
     assert again == text and cached > 1600 and ask(server, headers=one) == (text, 0)
+
+
+def test_what_a_waiting_request_needs_is_read_ahead(start_server, expected, folder):
+    """While another holds the only slot: when its turn comes, all is in host memory."""
+    server = start_server(*store_of(folder), "--max-num-seqs", 1)
+
+    def count_read():
+        families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+        return sum(sample.value for family in families for sample in family.samples
+                   if sample.name.endswith("kv_store_bytes_total") and sample.labels["direction"] == "read")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, server, "One two", max_tokens=700, ignore_eos=True)
+        while server.metrics()["num_requests_running"] == 0:
+            time.sleep(0.01)
+        second = pool.submit(ask, server)
+        deadline = time.monotonic() + 60
+        while count_read() == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert server.metrics()["num_requests_waiting"] == 1 and not first.done()
+        text, cached = second.result()
+    assert text == expected and cached > 1500

@@ -344,3 +344,26 @@ def test_an_endpoint_that_is_taken_is_named():
             result = run(*arguments)
             line = result.stderr.strip().splitlines()[-1]
             assert result.returncode == 78 and field in line and endpoint in line and "in use" in line
+
+
+@pytest.mark.parametrize("tier", ["host", "store"])
+def test_blocks_in_host_memory(publish, tmp_path, tier):
+    """They are told of with their own medium, by the hashes under which the device had them."""
+    below = ("--kv-host-bytes", "24M") if tier == "host" else ("--kv-store", tmp_path / "kv", "--kv-store-bytes", "256M")
+    server, subscriber, _ = publish(*SMALL, *below)
+    text = " ".join(f"Item {i} of the list." for i in range(60))
+    told = set()
+    for i in range(12):
+        server.post("/v1/completions", {"model": NAME, "prompt": f"{i} {text}", "max_tokens": 1, "temperature": 0})
+        catch_up(server, subscriber)
+        assert subscriber.kept <= (told := told | subscriber.blocks.keys())
+
+    def count_kept():
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if "kv_tier_blocks" in line and 'tier="host"' in line)
+
+    deadline = time.monotonic() + 30
+    while len(subscriber.kept) != count_kept():  # writes end without a step
+        assert time.monotonic() < deadline
+        catch_up(server, subscriber)
+    assert len(subscriber.kept) > 10

@@ -66,7 +66,7 @@ struct store_job {
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
         replaced, forgotten, same, deferred, flushed, skipped;
-    uint64_t kept, promoted, written, read, not_read, awaited, loaded, lost, given_up;
+    uint64_t kept, promoted, written, read, not_read, awaited, loaded, lost, given_up, ahead;
 };
 
 struct model {
@@ -82,6 +82,8 @@ struct model {
     struct kv_event_sink events;
     struct told_block told[MAX_BLOCKS]; /* what the events leave: blocks that are found */
     int32_t num_told;
+    struct block_key told_kept[MAX_HOST_BLOCKS]; /* in host memory */
+    int32_t num_told_kept;
     struct kv_tier store;
     struct stored_content stored[MAX_STORED];
     struct store_job jobs[MAX_RUNNING_JOBS];
@@ -200,8 +202,44 @@ static void note_removed(void *context, const struct block_key *key) {
     *told = model->told[--model->num_told];
 }
 
+static int32_t find_kept(const struct model *model, const struct block_key *key) {
+    int32_t i = 0;
+    while (i < model->num_told_kept && !block_key_equal(&model->told_kept[i], key))
+        i++;
+    return i;
+}
+
+static void note_kept(void *context, const struct block_key *key) {
+    struct model *model = context;
+    EXPECT(model,
+           find_kept(model, key) == model->num_told_kept && model->num_told_kept < MAX_HOST_BLOCKS);
+    model->told_kept[model->num_told_kept++] = *key;
+}
+
+static void note_dropped(void *context, const struct block_key *key) {
+    struct model *model = context;
+    int32_t i = find_kept(model, key);
+    EXPECT(model, i < model->num_told_kept);
+    model->told_kept[i] = model->told_kept[--model->num_told_kept];
+}
+
 static void note_cleared(void *context) {
-    ((struct model *)context)->num_told = 0;
+    struct model *model = context;
+    model->num_told = model->num_told_kept = 0;
+}
+
+/* Those of the first group that can be found in host memory. */
+static void audit_kept_events(const struct model *model) {
+    const struct block_manager *m = &model->manager;
+    int32_t num_kept = 0;
+    for (int32_t b = 0; m->tiers.states != NULL && b < m->host.num_blocks; b++) {
+        if (!m->host.blocks[b].cached)
+            continue;
+        const struct block_content content = prefix_cache_content(&m->tiers.kept, b);
+        num_kept += content.group == 0;
+        EXPECT(model, content.group != 0 || find_kept(model, &content.key) < model->num_told_kept);
+    }
+    EXPECT(model, model->num_told_kept == num_kept);
 }
 
 /* What the events leave is what the cache knows; keys follow from what was told. */
@@ -211,6 +249,7 @@ static void audit_events(struct model *model) {
     for (int32_t id = 0; id < m->pool.num_blocks; id++)
         num_cached += m->pool.blocks[id].cached;
     EXPECT(model, m->cache.num_known == num_cached);
+    audit_kept_events(model);
     EXPECT(model,
            num_groups(model) > 1 ? model->num_told <= num_cached : model->num_told == num_cached);
     for (int32_t i = 0; i < model->num_told; i++) {
@@ -521,15 +560,35 @@ static void begin(struct model *model, struct model_sequence *s) {
     s->active = true;
 }
 
+/* For a sequence that begins only later, or now. */
+static void read_ahead(struct model *model, const struct model_sequence *s) {
+    struct block_manager *m = &model->manager;
+    struct read_ahead ahead = {0};
+    const struct token_view view = tokens_of(s);
+    for (int32_t n = 1 + below(model, 3); n > 0; n--)
+        block_manager_read_ahead(m, &s->table, &view, s->num_tokens, &ahead);
+    EXPECT(model, ahead.num_reads <= m->host.num_blocks / 2);
+    EXPECT(model, ahead.num_blocks * block_size(model) <= s->num_tokens);
+    seen.ahead += ahead.num_reads > 0;
+}
+
 static void start(struct model *model) {
     struct model_sequence *s = any_sequence(model);
     if (s->active)
         return;
     begin(model, s);
     write_tokens(model, s, 0, 1 + below(model, MAX_TOKENS));
+    if (below(model, 4) == 0)
+        read_ahead(model, s);
     match(model, s);
     if (below(model, 2) > 0)
         await(model, s);
+}
+
+static void offer(struct model *model) {
+    const struct model_sequence *s = any_sequence(model);
+    if (s->active)
+        block_manager_offer(&model->manager, &s->table);
 }
 
 static void await_more(struct model *model) {
@@ -799,10 +858,11 @@ static void same_next(struct model *model) {
 
 static void plan_something(struct model *model) {
     static void (*const operations[])(struct model *) = {
-        start,       start,      start,      start,      grant,     grant,      grant,
-        grant,       grant,      grant,      match_more, fork_any,  fork_any,   fork_any,
-        generate,    rewrite,    withdraw,   swap_in,    swap_out,  same_next,  drop_before,
-        release_any, await_more, await_more, load_more,  load_more, poll_store, save_some,
+        start,     start,     start,       start,       grant,      grant,
+        grant,     grant,     grant,       grant,       match_more, fork_any,
+        fork_any,  fork_any,  generate,    rewrite,     withdraw,   swap_in,
+        swap_out,  same_next, drop_before, release_any, await_more, await_more,
+        load_more, load_more, poll_store,  save_some,   offer,
     };
     operations[below(model, (int32_t)(sizeof(operations) / sizeof(operations[0])))](model);
 }
@@ -992,8 +1052,12 @@ static void run(uint32_t seed) {
     struct block_manager_config config = {.limits = &model->limits,
                                           .num_tenants = 1 + below(model, NUM_SCOPES),
                                           .caching = below(model, 8) > 0};
-    model->events = (struct kv_event_sink){
-        .stored = note_stored, .removed = note_removed, .cleared = note_cleared, .context = model};
+    model->events = (struct kv_event_sink){.stored = note_stored,
+                                           .removed = note_removed,
+                                           .kept = note_kept,
+                                           .dropped = note_dropped,
+                                           .cleared = note_cleared,
+                                           .context = model};
     config.events = &model->events;
     config.keeps_evicted = below(model, 2) > 0;
     model->store = (struct kv_tier){.has = store_has,
@@ -1033,7 +1097,7 @@ static void test_random_operations(void **state) {
         seen.written,    seen.read,    seen.awaited};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_true(counts[i] > NUM_SEEDS / 2);
-    const uint64_t rare[] = {seen.not_read, seen.loaded, seen.lost, seen.given_up};
+    const uint64_t rare[] = {seen.not_read, seen.loaded, seen.lost, seen.given_up, seen.ahead};
     for (size_t i = 0; i < sizeof(rare) / sizeof(rare[0]); i++)
         assert_true(rare[i] > NUM_SEEDS / 8);
 }

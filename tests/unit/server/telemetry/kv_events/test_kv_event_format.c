@@ -108,6 +108,24 @@ static void a_private_history_has_an_extra_key(void **state) {
                        "nil]") ", " REMOVED("1") ", " STORED("14", "13", "300, 301", "") "], 0]");
 }
 
+static void what_the_host_has_is_named_by_hashes(void **state) {
+    const struct kv_event events[] = {{.kind = KV_EVENT_KEPT, .key = {12, 7}},
+                                      {.kind = KV_EVENT_KEPT, .key = {30, 7}},
+                                      {.kind = KV_EVENT_DROPPED, .key = {12, 7}},
+                                      {.kind = KV_EVENT_DROPPED, .key = {30, 7}},
+                                      removed(12),
+                                      {.kind = KV_EVENT_KEPT, .key = {5, 7}}};
+#define KEPT(hashes)                                                                               \
+    "{\"type\"=>\"BlockStored\", \"block_hashes\"=>[" hashes                                       \
+    "], \"parent_block_hash\"=>nil, \"token_ids\"=>[], \"block_size\"=>2, \"lora_id\"=>nil, "      \
+    "\"medium\"=>\"CPU\", \"lora_name\"=>nil}"
+    assert_written(
+        events, 6,
+        "[1.500000, [" KEPT("12, 30") ", {\"type\"=>\"BlockRemoved\", "
+                                      "\"block_hashes\"=>[12, 30], \"medium\"=>\"CPU\"}, " REMOVED(
+                                          "12") ", " KEPT("5") "], 0]");
+}
+
 /* Names of any length, next to tokens that are read in place. */
 static void a_block_of_an_adapter_names_it(void **state) {
     struct kv_event events[] = {stored(12, 11), stored(13, 12), stored(14, 13), stored(15, 14),
@@ -162,6 +180,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_follow_begins_another_event),
         cmocka_unit_test(a_predecessor_is_compared_whole),
         cmocka_unit_test(a_private_history_has_an_extra_key),
+        cmocka_unit_test(what_the_host_has_is_named_by_hashes),
         cmocka_unit_test(a_block_of_an_adapter_names_it),
         cmocka_unit_test(removed_blocks_are_one_event_and_order_stays),
         cmocka_unit_test(numbers_of_all_lengths),
