@@ -14,6 +14,7 @@ Needs Python 3.9 and a folder with some GiB free; what it makes there is removed
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -62,10 +63,12 @@ class Server:
         seconds = time.perf_counter() - begin
         return seconds, answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["text"]
 
-    def store_blocks(self):
+    def metric(self, name, label):
         text = urllib.request.urlopen(self.url + "/metrics").read().decode()
-        return sum(float(line.split()[-1]) for line in text.splitlines()
-                   if "kv_tier_blocks{" in line and 'tier="store"' in line)
+        return sum(float(line.split()[-1]) for line in text.splitlines() if name + "{" in line and label in line)
+
+    def store_blocks(self):
+        return self.metric("kv_tier_blocks", 'tier="store"')
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -138,6 +141,60 @@ def measure_prefix(options, times):
     shutil.rmtree(folder)
 
 
+# Reading a block takes as long as from a disk of THROTTLE_MB megabytes a second.
+THROTTLE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+ssize_t pread64(int fd, void *data, size_t bytes, off64_t at) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (real == NULL)
+        real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    const char *rate = getenv("THROTTLE_MB");
+    ssize_t count = real(fd, data, bytes, at);
+    if (rate != NULL && bytes >= 65536) {
+        double seconds = (double)bytes / (atof(rate) * 1e6);
+        struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+        nanosleep(&pause, NULL);
+    }
+    return count;
+}
+ssize_t pread(int fd, void *data, size_t bytes, off_t at) { return pread64(fd, data, bytes, at); }
+"""
+
+
+def measure_choice(options, results):
+    """Whether reading or computing was the better choice, with disks of several speeds: the time of either alone, and of
+    what the server chose. It knows both speeds by then."""
+    folder = Path(options.folder) / "kv-tiers"
+    shim = folder.with_suffix(".so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-x", "c", "-o", shim, "-"], input=THROTTLE.encode(), check=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    store = ["--kv-store", folder, "--kv-store-bytes", options.store_bytes]
+    server = Server(options, *store)
+    for seed in (1, 2):
+        server.first_token(make_prompt(seed, options.tokens))
+    await_stored(server)
+    token_bytes = server.metric("kv_store_bytes_total", 'direction="write"') / server.store_blocks() / 16
+    server.stop()
+    unthrottled = 0
+    for rate in [1e6, *options.throttle]:
+        os.environ.update(LD_PRELOAD=str(shim), THROTTLE_MB=str(rate))
+        server = Server(options, *store)
+        del os.environ["LD_PRELOAD"], os.environ["THROTTLE_MB"]
+        server.first_token(make_prompt(2, options.tokens // 4))  # read
+        computed = server.first_token(make_prompt(3, options.tokens))[0]
+        chosen, cached, _ = server.first_token(make_prompt(1, options.tokens))
+        server.stop()
+        unthrottled = unthrottled or chosen
+        reading = unthrottled + options.tokens * token_bytes / (rate * 1e6)
+        results.setdefault(rate, []).append({"computed": computed, "reading": reading, "chosen": chosen, "cached": cached})
+    shutil.rmtree(folder)
+    shim.unlink()
+
+
 def read_stream(server, seed, pauses, stopped):
     """Notes the pauses between the tokens of one answer after the other, but for the first of each."""
     body = {"prompt": make_prompt(seed, 40), "max_tokens": 4000, "temperature": 1, "stream": True, "ignore_eos": True}
@@ -202,24 +259,32 @@ def main():
     parser.add_argument("--one-prompt-bytes", default="200M", help="a KV cache that holds one prompt")
     parser.add_argument("--inter-token-ms", default="auto")
     parser.add_argument("--drop-caches", action="store_true")
+    parser.add_argument("--throttle", type=float, nargs="*", default=[], help="MB/s of disks with which reading or computing is chosen; needs cc")
     parser.add_argument("--json")
     options = parser.parse_args()
-    times, pauses = {}, {name: [] for name in PAUSE_CASES}
+    times, choices, pauses = {}, {}, {name: [] for name in PAUSE_CASES}
     for _ in range(options.rounds):
-        if options.tokens > 0:
+        if options.tokens > 0 and not options.throttle:
             measure_prefix(options, times)
+        if options.throttle:
+            measure_choice(options, choices)
         for name, case in PAUSE_CASES.items() if options.seconds > 0 else ():
             pauses[name].append(measure_pauses(options, *case))
     medians = {case: statistics.median(values) for case, values in times.items()}
     for case, seconds in medians.items():
         print(f"{case:32} {seconds * 1000:9.0f} ms  {medians['computed'] / seconds:7.1f} times as fast as computed")
+    for rate, runs in choices.items():
+        run = {what: statistics.median(one[what] for one in runs) for what in runs[0]}
+        better = min(run["computed"], run["reading"])
+        print(f"disk of {rate:6.0f} MB/s: computed {run['computed'] * 1000:6.0f} ms, read {run['reading'] * 1000:6.0f} ms, chosen "
+              f"{run['chosen'] * 1000:6.0f} ms ({run['chosen'] / better:.2f} of the better), {run['cached']:.0f} tokens read")
     for name, runs in pauses.items():
         figures = {what: statistics.median(run[what] for run in runs) for what in runs[0]} if runs else {}
         if figures:
             print(f"8 streams next to prompts {name:22}: pauses {figures['median'] * 1000:6.1f} ms, p99 {figures['p99'] * 1000:6.1f}, "
                   f"longest {figures['longest'] * 1000:6.1f}; {figures['requests']:.0f} prompts")
     if options.json:
-        Path(options.json).write_text(json.dumps({"seconds": times, "pauses": pauses}, indent=1))
+        Path(options.json).write_text(json.dumps({"seconds": times, "choices": choices, "pauses": pauses}, indent=1))
 
 
 if __name__ == "__main__":
