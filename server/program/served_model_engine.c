@@ -274,7 +274,8 @@ int served_model_start_engine(struct served_model *served, struct error *err) {
     if (served->kv_store != NULL) {
         struct kv_store_counts counts;
         kv_store_get_counts(served->kv_store, &counts);
-        served->memory.engine_bytes += counts.memory_bytes;
+        served->memory.engine_bytes +=
+            counts.memory_bytes + conversation_slots_max_bytes(&served->info.limits);
     }
     served->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (served->wake_fd < 0)

@@ -1,13 +1,15 @@
 #include "server/api/call/conversation_slots.h"
 
 #include "config/base/check.h"
+#include "config/base/log.h"
 #include "server/api/call/served_adapters.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FORM 1 /* of what is saved */
+#define FORM 1                       /* of what is saved */
+#define MAX_BYTES ((size_t)64 << 20) /* of all slots */
 
 /* A conversation in bytes, the same in a slot and in a file: this, the tokens, the salt, and the
  * name of the adapter. */
@@ -27,6 +29,7 @@ struct conversation_slots {
     struct kv_store *store;
     pthread_mutex_t lock;
     struct byte_buffer *conversations; /* [num_slots]; empty: none */
+    size_t num_bytes;                  /* of these */
 };
 
 struct conversation_slots *conversation_slots_create(int32_t num_slots, const struct engine *engine,
@@ -53,6 +56,11 @@ void conversation_slots_destroy(struct conversation_slots *slots) {
     free(slots->conversations);
     pthread_mutex_destroy(&slots->lock);
     free(slots);
+}
+
+size_t conversation_slots_max_bytes(const struct serving_limits *limits) {
+    size_t most = (size_t)limits->max_num_seqs * (size_t)limits->max_model_len * sizeof(int32_t);
+    return most < MAX_BYTES ? most : MAX_BYTES;
 }
 
 int32_t conversation_slots_count(const struct conversation_slots *slots) {
@@ -96,9 +104,16 @@ static void put(struct conversation_slots *slots, int32_t slot, struct byte_buff
     CHECK(slot >= 0 && slot < slots->num_slots);
     pthread_mutex_lock(&slots->lock);
     struct byte_buffer before = slots->conversations[slot];
+    slots->num_bytes -= before.length;
+    bool is_full = conversation->length > MAX_BYTES - slots->num_bytes;
+    if (is_full)
+        byte_buffer_finish(conversation);
     slots->conversations[slot] = *conversation;
+    slots->num_bytes += conversation->length;
     pthread_mutex_unlock(&slots->lock);
     byte_buffer_finish(&before);
+    if (is_full)
+        log_warning("slot %d: all slots together have no room for the conversation", (int)slot);
 }
 
 void conversation_slots_set(struct conversation_slots *slots, int32_t slot,

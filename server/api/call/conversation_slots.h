@@ -16,12 +16,14 @@ struct conversation_slots;
 struct conversation_slots *conversation_slots_create(int32_t num_slots, const struct engine *engine,
                                                      struct kv_store *store);
 void conversation_slots_destroy(struct conversation_slots *slots); /* accepts NULL */
+/* Returns what they may keep in memory. */
+size_t conversation_slots_max_bytes(const struct serving_limits *limits);
 int32_t conversation_slots_count(const struct conversation_slots *slots);
 /* Returns the bytes of a block in the store. */
 size_t conversation_slots_block_bytes(const struct conversation_slots *slots);
 
-/* Puts a request's prompt and the generated tokens after it into a slot; when memory is short the
- * slot is empty afterwards. */
+/* Puts a request's prompt and the generated tokens after it into a slot; when memory is short, or
+ * all slots have as much as they may, the slot is empty afterwards. */
 void conversation_slots_set(struct conversation_slots *slots, int32_t slot,
                             const struct request *request, const int32_t *generated,
                             int32_t num_generated);
