@@ -43,6 +43,10 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
             err, ERROR_CONFIG,
             "kv-store: cannot be used with ranks that mpirun has started: their blocks "
             "are in other processes");
+    if (options->packed_cache != NULL && strcmp(options->load_mode, "broadcast") == 0)
+        return error_set(err, ERROR_CONFIG,
+                         "packed-cache: cannot be used with load-mode broadcast, in which rank 0 "
+                         "reads the model for all");
     return 0;
 }
 
