@@ -25,7 +25,7 @@ struct packed_bytes {
 struct packing_ops {
     /* Writes one character for each type: the layout into which a matrix of it is packed. In one
      * build, equal matrices have equal bytes on two backends whose layouts are equal. */
-    void (*layouts)(const struct backend *b, char out[static DTYPE_COUNT + 1]);
+    void (*layouts)(const struct backend *b, char out[DTYPE_COUNT + 1]);
     /* Returns the bytes of a matrix whose rows are all filled, without its biases: they belong to
      * it and never change. */
     struct packed_bytes (*bytes_of)(const struct matrix *matrix);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,6 @@ static int make_key(struct packed_cache *cache, const struct backend *backend,
     add_tensors(hash, model->file);
     add_shard(hash, shard);
     add_number(hash, options->quantization);
-    add_number(hash, options->cuts_key_bias);
     add_number(hash, backend->head_rows_step);
     add_number(hash, model->config.is_mtp);
     content_hash_digest(hash, cache->key);
@@ -311,6 +311,10 @@ static void *write_file(void *context) {
     struct error err = {0};
     bool is_written = false;
     int64_t begin_ns = clock_now_ns();
+    sigset_t too_large; /* a file above the process's limit is an error, not the end */
+    sigemptyset(&too_large);
+    sigaddset(&too_large, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &too_large, NULL);
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), WRITER_NICE); /* of this thread only */
     packed_file_prune(cache->place.folder, cache->name, bytes, cache->place.max_bytes);
     if (packed_file_write(cache->path, cache->key, cache->spans, cache->num_spans, &cache->stop,

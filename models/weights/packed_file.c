@@ -197,8 +197,7 @@ static int write_temporary(int fd, const char *path, struct head *head,
     *out_complete = false;
     if (fchmod(fd, 0600) != 0 || ftruncate(fd, 0) != 0)
         return failed(path, "cannot be written", err);
-    errno = posix_fallocate(fd, 0, (off_t)head->file_bytes);
-    if (errno != 0 && errno != EOPNOTSUPP && errno != EINVAL)
+    if (fallocate(fd, 0, 0, (off_t)head->file_bytes) != 0 && errno != EOPNOTSUPP)
         return failed(path, "has no room", err);
     return write_all(fd, path, head, spans, stop, out_complete, err);
 }

@@ -1,7 +1,6 @@
 #include "server/program/engine_options.h"
 
 #include "config/base/clock.h"
-#include "config/build_hash.h"
 #include "engine/draft/ngram_drafter.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/kv_type.h"
@@ -244,8 +243,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .load_mode = parse_load_mode(options->load_mode),
         .device_timeout_s = (int32_t)options->device_timeout,
         .packed_cache = {.folder = options->packed_cache,
-                         .max_bytes = (uint64_t)options->packed_cache_bytes,
-                         .build = build_hash()},
+                         .max_bytes = (uint64_t)options->packed_cache_bytes},
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
         .kept_bytes =

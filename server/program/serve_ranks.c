@@ -87,7 +87,7 @@ static int compute(const struct options *options, struct transport *transport, s
         choose_adapters(options, model, &config.lora, err) != 0)
         return -1;
     config.transport = transport;
-    config.build = build_hash();
+    config.build = config.packed_cache.build = build_hash();
     if (rank_process_run_remote(model, &config, report_ready, transport, err) != 0)
         return -1;
     tokenizer_close(tokenizer);

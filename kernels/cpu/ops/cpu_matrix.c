@@ -218,7 +218,7 @@ static struct packed_bytes bytes_of(const struct matrix *matrix) {
     return packed;
 }
 
-static void write_layouts(const struct backend *b, char out[static DTYPE_COUNT + 1]) {
+static void write_layouts(const struct backend *b, char out[DTYPE_COUNT + 1]) {
     static const struct cpu_panel_layout *const layouts[] = {
         &cpu_panel_elements, &cpu_panel_pairs, &cpu_panel_blocks, &cpu_panel_file_blocks};
     const struct cpu_kernels *kernels = &((const struct cpu_backend *)b)->kernels;
