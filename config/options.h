@@ -117,6 +117,8 @@ struct options {
     char *kv_cache_dtype;           /* a name of kernels/kv_type.h */
     double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
     int64_t kv_host_bytes;          /* of host memory for what the prefix cache loses; 0: none */
+    char *packed_cache;             /* folder with packed weights, or NULL */
+    int64_t packed_cache_bytes;     /* of all files there */
     char *kv_store;                 /* folder with KV blocks that outlive the server, or NULL */
     int64_t kv_store_bytes;         /* of each model's files there */
     char *kv_store_key_file;        /* they are encrypted; NULL: they are not */

@@ -626,6 +626,23 @@ static const struct option_spec table[] = {
      .meaning = "host memory for blocks that the prefix cache has no room for on the device; with "
                 "kv-store, 64M for blocks on their way are added; on the CPU a larger "
                 "kv-cache-memory-bytes does more"},
+    {.name = "packed-cache",
+     .type = OPTION_STRING,
+     .flags = OPTION_PATH | OPTION_PER_MODEL,
+     .offset = FIELD(packed_cache),
+     .minimum = 1,
+     .maximum = 3900,
+     .meaning = "folder for the weights as the CPU computes with them, which the next start maps "
+                "instead of reading the model; default: none"},
+    {.name = "packed-cache-bytes",
+     .type = OPTION_BYTES,
+     .flags = OPTION_PER_MODEL,
+     .offset = FIELD(packed_cache_bytes),
+     .default_text = "64G",
+     .minimum = (int64_t)1 << 20,
+     .maximum = 1024 * TIB,
+     .meaning = "size of all files in packed-cache; those used least recently are deleted for a "
+                "new one"},
     {.name = "kv-store",
      .type = OPTION_STRING,
      .flags = OPTION_PATH | OPTION_PER_MODEL,

@@ -38,6 +38,7 @@
 #include "kernels/dtype.h"
 #include "kernels/experts.h"
 #include "kernels/kv_layout.h"
+#include "kernels/packing.h"
 #include "kernels/recording.h"
 #include "kernels/sampling.h"
 #include "kernels/tuning.h"
@@ -478,6 +479,8 @@ struct backend_ops {
     const struct recording_ops *recording;
     /* NULL: products have nothing to tune. */
     const struct tuning_ops *tuning;
+    /* NULL: packed weights can only be in the backend's own memory. */
+    const struct packing_ops *packing;
 };
 
 /* The paths that ops chose by the shape of their steps, counted at each call since the backend was

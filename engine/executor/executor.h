@@ -22,6 +22,7 @@
 #include "models/batch.h"
 #include "models/files/content_hash.h"
 #include "models/config/model.h"
+#include "models/weights/weights.h"
 #include "models/weights/weights_reader.h"
 
 #include <stdatomic.h>
@@ -189,6 +190,8 @@ struct executor_config {
      * too: as many tokens as the KV cache has room for, up to most_model_len. max_logit_rows and
      * the numbers of blocks are not read: they are always chosen. */
     struct serving_limits limits;
+    /* Of a CPU; its texts outlive the executor. folder or build NULL: none. */
+    struct packed_cache_place packed_cache;
     struct lora_shape lora; /* room for adapters; dtype DTYPE_AUTO: a GPU's activations, F16 on a
                                CPU */
     /* Proposes tokens before a step (rank_draft.h), with the same vocabulary as the model

@@ -554,7 +554,11 @@ static int fill_start(struct process_executor *executor, struct error *err) {
                    copy_text("device", config->device, start->device, sizeof(start->device), err) !=
                        0 ||
                    copy_text("cpu-isa", config->cpu_isa, start->cpu_isa, sizeof(start->cpu_isa),
-                             err) != 0
+                             err) != 0 ||
+                   copy_text("packed-cache", config->packed_cache.folder, start->packed_cache,
+                             sizeof(start->packed_cache), err) != 0 ||
+                   copy_text("build", config->packed_cache.build, start->build,
+                             sizeof(start->build), err) != 0
                ? -1
                : 0;
 }

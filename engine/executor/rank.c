@@ -324,7 +324,10 @@ int rank_load(struct rank *rank, struct weights_reader *reader, struct weights_r
         create_llama(rank, err) != 0 || load_draft(rank, draft_reader, err) != 0 ||
         (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
         return -1;
-    measure_free(rank, returned_bytes);
+    size_t mapped_bytes = rank->weights->mapped_bytes;
+    if (rank_has_draft(rank))
+        mapped_bytes += rank->draft.weights->mapped_bytes;
+    measure_free(rank, returned_bytes + mapped_bytes);
     return 0;
 }
 

@@ -142,8 +142,12 @@ int rank_open_backend(const struct rank_setup *setup, int32_t index, int32_t num
     rank->config.num_threads = num_threads;
     if (config->limits.max_model_len == 0)
         rank->config.limits.max_model_len = config->most_model_len;
+    bool is_cached = config->packed_cache.folder != NULL && config->packed_cache.build != NULL;
     rank->weights_options = (struct weights_options){
-        .max_model_len = rank->config.limits.max_model_len, .quantization = config->quantization};
+        .max_model_len = rank->config.limits.max_model_len,
+        .quantization = config->quantization,
+        .packed_cache = is_cached ? &config->packed_cache : NULL,
+    };
     /* Options that contradict each other do so on every device. */
     if (sizing_choose_step(setup->device, 0, &rank->config.limits, &rank->limits, err) != 0 ||
         model_shard_init_stage(setup->model, config->quantization, number, per_stage,

@@ -44,7 +44,9 @@ struct rank_start {
     char cpu_isa[32]; /* empty: NULL */
     char model_path[RANK_MAX_PATH];
     char draft_path[RANK_MAX_PATH]; /* of the draft model, with has_mtp the model's; empty: none */
-    int32_t turn_slot;              /* -1: there are no turns */
+    char packed_cache[RANK_MAX_PATH]; /* the folder; empty: none */
+    char build[72];                   /* of its files */
+    int32_t turn_slot;                /* -1: there are no turns */
     int32_t log_level;
 };
 

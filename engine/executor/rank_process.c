@@ -44,6 +44,8 @@ static int open_ranks(struct rank_process *process, struct executor_info *info, 
     struct rank_start *start = &process->start;
     start->config.device = start->device;
     start->config.cpu_isa = start->cpu_isa[0] != '\0' ? start->cpu_isa : NULL;
+    start->config.packed_cache.folder = start->packed_cache[0] != '\0' ? start->packed_cache : NULL;
+    start->config.packed_cache.build = start->build;
     start->config.progress = (struct weights_progress){.report = report};
     log_set_level((enum log_level)start->log_level);
     if (start->turn_slot >= 0 && (process->turns = step_turns_open(RANK_TURNS_FD, err)) == NULL)

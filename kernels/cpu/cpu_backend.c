@@ -134,6 +134,7 @@ static const struct backend_ops cpu_backend_ops = {
     .swap_blocks = cpu_swap_blocks,
     .step_end = cpu_step_end,
     .step_wait = cpu_step_wait,
+    .packing = &cpu_matrix_packing,
 };
 
 /* A level that was named is used with all it has; else what is fastest here. NULL on failure. */

@@ -69,6 +69,7 @@ int cpu_gemm_number_matrix(struct cpu_backend *b, struct matrix *matrix, struct 
 void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_matrix.c */
+extern const struct packing_ops cpu_matrix_packing;
 int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                       int32_t cols, enum matrix_use use, struct matrix **out, struct error *err);
 int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,

@@ -4,6 +4,7 @@
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
 #include "models/weights/key_bias.h"
+#include "models/weights/packed_cache.h"
 #include "models/weights/rope.h"
 #include "models/weights/weights_loader.h"
 #include "models/weights/weights_plan.h"
@@ -262,6 +263,41 @@ static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     return 0;
 }
 
+/* The weights of every rank in this process are found in the cache, or none are. */
+static int open_packed(struct weights_loader *l, const struct model_shard *shard) {
+    uint8_t settings[CONTENT_HASH_BYTES];
+    struct weights_digest digest;
+    bool all_found;
+    if (l->options->packed_cache == NULL || weights_reader_is_chained(l->reader))
+        return 0;
+    weights_reader_hash_settings(l->reader, settings);
+    struct packed_cache *packed =
+        packed_cache_open(l->backend, l->model, shard, l->options, settings);
+    l->weights->packed = packed;
+    if (weights_reader_agree(l->reader, packed_cache_is_found(packed), &all_found, l->err) != 0)
+        return -1;
+    if (!all_found) {
+        packed_cache_forget(packed);
+        return 0;
+    }
+    if (packed_cache_get_digest(packed, &digest, l->err) != 0)
+        return -1;
+    weights_reader_restore(l->reader, &digest);
+    l->weights->mapped_bytes = packed_cache_mapped_bytes(packed);
+    return 0;
+}
+
+static int write_packed(struct weights_loader *l) {
+    struct weights_digest digest;
+    if (l->weights->packed == NULL || packed_cache_is_found(l->weights->packed))
+        return 0;
+    if (weights_reader_copy_digest(l->reader, &digest, l->err) != 0)
+        return -1;
+    packed_cache_write(l->weights->packed, &digest);
+    weights_digest_finish(&digest);
+    return 0;
+}
+
 int weights_load(struct backend *backend, const struct model *model,
                  const struct model_shard *shard, struct weights_reader *reader,
                  const struct weights_options *options, struct weights **out, struct error *err) {
@@ -272,7 +308,11 @@ int weights_load(struct backend *backend, const struct model *model,
         .backend = backend, .model = model, .reader = reader, .options = options, .err = &why};
     int status = weights_loader_init(&loader);
     if (status == 0)
+        status = open_packed(&loader, shard);
+    if (status == 0)
         status = load_all(&loader, shard);
+    if (status == 0)
+        status = write_packed(&loader);
     weights_loader_finish(&loader);
     if (status == 0) {
         *out = loader.weights;
@@ -421,6 +461,7 @@ void weights_free(struct backend *backend, struct weights *weights) {
     if (weights == NULL)
         return;
     const struct backend_ops *ops = backend->ops;
+    packed_cache_end_writing(weights->packed);
     for (int32_t layer = 0; layer < weights->num_layers; layer++)
         free_layer(backend, &weights->layers[layer]);
     free(weights->layers);
@@ -437,5 +478,6 @@ void weights_free(struct backend *backend, struct weights *weights) {
         ops->buffer_free(backend, &weights->rope_tables[rope]);
         ops->buffer_free(backend, &weights->rope_columns[rope]);
     }
+    packed_cache_close(weights->packed);
     free(weights);
 }

@@ -8,6 +8,14 @@
 #include "models/weights/model_shard.h"
 
 struct weights_reader; /* weights_reader.h */
+struct packed_cache;   /* packed_cache.h */
+
+/* Where packed weights are kept between two starts (packed_cache.h). */
+struct packed_cache_place {
+    const char *folder;
+    uint64_t max_bytes; /* of the files there; those used least recently are deleted */
+    const char *build;  /* of this program (config/build_hash.h) */
+};
 
 struct weights_options {
     int32_t max_model_len; /* positions in the rope tables; > 0 */
@@ -15,6 +23,7 @@ struct weights_options {
      * is a whole number of blocks. DTYPE_NONE: all are held in the file's types. */
     enum dtype quantization;
     bool cuts_key_bias; /* see key_bias.h, for a quantised cache: also balances the keys' norms */
+    const struct packed_cache_place *packed_cache; /* outlives the weights; NULL: none */
     const struct weights *shared; /* to load those of an MTP layer: of the model that it drafts for.
                                      They outlive its own. NULL for others */
 };
@@ -76,6 +85,8 @@ struct weights {
     int32_t num_layers;                          /* of the model */
     struct layer_weights *layers;                /* [num_layers] */
     size_t bytes;                                /* device memory taken, for the memory table */
+    size_t mapped_bytes;         /* of it, pages of a file, which the system counts as available */
+    struct packed_cache *packed; /* that has or writes them; NULL: none */
 };
 
 /* Returns the memory that the rank's weights take on its backend; SIZE_MAX on overflow. */

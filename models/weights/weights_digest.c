@@ -134,6 +134,21 @@ void weights_digest_sum(const struct weights_digest *digest,
     content_hash_of(parts, sizeof(parts), out);
 }
 
+int weights_digest_copy(const struct weights_digest *digest, struct weights_digest *out,
+                        struct error *err) {
+    size_t bytes = digest->num_pieces * CONTENT_HASH_BYTES;
+    void *pieces = malloc(bytes + 1);
+    if (pieces == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the hashes of %zu pieces of a model",
+                         digest->num_pieces);
+    *out = *digest;
+    out->pieces = pieces;
+    out->capacity = digest->num_pieces;
+    if (bytes > 0)
+        memcpy(pieces, digest->pieces, bytes);
+    return 0;
+}
+
 void weights_digest_finish(struct weights_digest *digest) {
     free(digest->pieces);
     *digest = (struct weights_digest){0};

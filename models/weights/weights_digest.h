@@ -40,6 +40,9 @@ bool weights_digest_merge(struct weights_digest *digest,
 /* Writes one hash of settings and pieces. */
 void weights_digest_sum(const struct weights_digest *digest,
                         uint8_t out[static CONTENT_HASH_BYTES]);
+/* The caller finishes *out. ERROR_MEMORY. */
+int weights_digest_copy(const struct weights_digest *digest, struct weights_digest *out,
+                        struct error *err);
 void weights_digest_finish(struct weights_digest *digest);
 
 #endif

@@ -5,6 +5,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "models/weights/key_bias.h"
+#include "models/weights/packed_cache.h"
 #include "models/weights/weights_reader.h"
 
 #include <inttypes.h>
@@ -74,6 +75,30 @@ static int refuse_missing(struct weights_loader *l, struct tensor_place place, c
                      tensor_file_path(l->model->file), name);
 }
 
+/* Copies them from the cache, or reads them and adds them to it. */
+static int take_floats(struct weights_loader *l, const struct tensor_info *tensor, float *values) {
+    size_t item = dtype_block_bytes(tensor->dtype), count = tensor->bytes / item;
+    struct packed_cache *packed = l->weights->packed;
+    struct packed_bytes found;
+    if (packed_cache_is_found(packed)) {
+        if (packed_cache_next(packed, count * sizeof(float), &found, l->err) != 0)
+            return -1;
+        memcpy(values, found.data, found.bytes);
+        return 0;
+    }
+    for (size_t done = 0, bytes; done < tensor->bytes; done += bytes) {
+        bytes = min_size(tensor->bytes - done, WEIGHTS_CHUNK_BYTES);
+        const struct weights_piece piece = {
+            .tensor = tensor, .offset = done, .bytes = bytes, .is_kept = true};
+        const void *data;
+        if (weights_reader_read(l->reader, &piece, &data, l->err) != 0)
+            return -1;
+        dtype_to_f32(tensor->dtype, data, values + done / item, bytes / item);
+    }
+    packed_cache_add_vector(packed, values, count);
+    return 0;
+}
+
 /* Reads a tensor of floats, whole. The caller frees. NULL on failure. */
 static float *read_floats(struct weights_loader *l, const struct tensor_info *tensor) {
     if (check_type(l, tensor) != 0)
@@ -84,22 +109,14 @@ static float *read_floats(struct weights_loader *l, const struct tensor_info *te
                   tensor->name.data, dtype_name(tensor->dtype));
         return NULL;
     }
-    size_t item = dtype_block_bytes(tensor->dtype), count = tensor->bytes / item;
+    size_t count = tensor->bytes / dtype_block_bytes(tensor->dtype);
     float *values = malloc(count * sizeof(float));
     if (values == NULL)
         error_set(l->err, ERROR_MEMORY, "no memory for a vector of %zu elements", count);
-    for (size_t done = 0, bytes; values != NULL && done < tensor->bytes; done += bytes) {
-        bytes = min_size(tensor->bytes - done, WEIGHTS_CHUNK_BYTES);
-        const struct weights_piece piece = {
-            .tensor = tensor, .offset = done, .bytes = bytes, .is_kept = true};
-        const void *data;
-        if (weights_reader_read(l->reader, &piece, &data, l->err) != 0) {
-            free(values);
-            return NULL;
-        }
-        dtype_to_f32(tensor->dtype, data, values + done / item, bytes / item);
-    }
-    return values;
+    else if (take_floats(l, tensor, values) == 0)
+        return values;
+    free(values);
+    return NULL;
 }
 
 int weights_loader_alloc(struct weights_loader *l, size_t bytes, struct buffer *out) {
@@ -300,6 +317,21 @@ static void finish_source(struct matrix_source *matrix) {
     free(matrix->parts);
 }
 
+/* Creates it empty, or of what the cache has. */
+static int create_of_parts(struct weights_loader *l, const struct matrix_source *source,
+                           int num_parts, struct matrix **out, struct error *err) {
+    const struct weights_matrix *plan = source->plan;
+    struct backend *b = l->backend;
+    struct packed_bytes packed;
+    if (!packed_cache_is_found(l->weights->packed))
+        return b->ops->matrix_create(b, source->parts, num_parts, plan->num_cols,
+                                     plan->is_grouped ? MATRIX_GROUPED : MATRIX_LINEAR, out, err);
+    if (packed_cache_next(l->weights->packed, SIZE_MAX, &packed, err) != 0)
+        return -1;
+    return b->ops->packing->matrix_map(b, source->parts, num_parts, plan->num_cols, packed, out,
+                                       err);
+}
+
 static int create_matrix(struct weights_loader *l, struct matrix_source *source,
                          struct matrix **out) {
     const struct weights_matrix *plan = source->plan;
@@ -315,9 +347,7 @@ static int create_matrix(struct weights_loader *l, struct matrix_source *source,
         source->parts[num_parts++] = (struct matrix_part){
             .dtype = source->types[0], .rows = plan->padding_rows, .data = zeros};
     }
-    int status = l->backend->ops->matrix_create(
-        l->backend, source->parts, num_parts, plan->num_cols,
-        plan->is_grouped ? MATRIX_GROUPED : MATRIX_LINEAR, out, &why);
+    int status = create_of_parts(l, source, num_parts, out, &why);
     free(zeros);
     if (status == 0)
         return 0;
@@ -326,18 +356,28 @@ static int create_matrix(struct weights_loader *l, struct matrix_source *source,
     return weights_rows_explain(l, first.tensors[0], why.code, why.message);
 }
 
+/* Reads the rows, also of a matrix that belongs to other ranks (NULL). */
+static int fill_matrix(struct weights_loader *l, const struct matrix_source *source,
+                       struct matrix *matrix) {
+    int32_t part_row = 0;
+    for (int i = 0; i < source->plan->num_parts; i++) {
+        if (weights_rows_load(l, source, i, part_row, matrix) != 0)
+            return -1;
+        part_row += weights_part_rows(&source->plan->parts[i]);
+    }
+    if (matrix != NULL && l->weights->packed != NULL)
+        packed_cache_add_matrix(l->weights->packed, l->backend->ops->packing->bytes_of(matrix));
+    return 0;
+}
+
 static int load_parts(struct weights_loader *l, struct matrix_source *source, struct matrix **out) {
     struct backend *b = l->backend;
     struct matrix *matrix = NULL;
-    int32_t part_row = 0;
     if (out != NULL && create_matrix(l, source, &matrix) != 0)
         return -1;
-    for (int i = 0; i < source->plan->num_parts; i++) {
-        if (weights_rows_load(l, source, i, part_row, matrix) != 0) {
-            b->ops->matrix_destroy(b, matrix);
-            return -1;
-        }
-        part_row += weights_part_rows(&source->plan->parts[i]);
+    if (!packed_cache_is_found(l->weights->packed) && fill_matrix(l, source, matrix) != 0) {
+        b->ops->matrix_destroy(b, matrix);
+        return -1;
     }
     if (out == NULL)
         return 0;

@@ -118,6 +118,8 @@ struct weights_reader {
     size_t bytes_read;
     struct weights_piece piece; /* that is waited for, or was read last */
     bool is_read;
+    int32_t num_agreed, num_found; /* of the ranks */
+    bool is_restored;
     struct error error; /* of the read, or the rank, that failed */
 };
 
@@ -208,7 +210,7 @@ static int add_sample(struct weights_reader *reader, const struct tensor_info *t
     return 0;
 }
 
-static bool is_chained(const struct weights_reader *reader) {
+bool weights_reader_is_chained(const struct weights_reader *reader) {
     return reader->chain.transport != NULL;
 }
 
@@ -219,11 +221,14 @@ static int fetch(struct weights_reader *reader, const struct weights_piece *piec
     if (reader->skips && piece->offset == 0 && piece->tensor->num_dims > 1 &&
         add_sample(reader, piece->tensor, err) != 0)
         return -1;
-    bool reads = *out_is_read && (!is_chained(reader) || reader->chain.transport->rank == 0);
+    bool reads =
+        *out_is_read && (!weights_reader_is_chained(reader) || reader->chain.transport->rank == 0);
     if (reads && tensor_read(reader->model->file, piece->tensor, piece->offset, piece->bytes,
                              reader->chunk, err) != 0)
         return -1;
-    return is_chained(reader) ? chain_next(&reader->chain, reader->chunk, piece->bytes, err) : 0;
+    return weights_reader_is_chained(reader)
+               ? chain_next(&reader->chain, reader->chunk, piece->bytes, err)
+               : 0;
 }
 
 static void report_locked(struct weights_reader *reader, size_t bytes) {
@@ -269,7 +274,7 @@ int weights_reader_read(struct weights_reader *reader, const struct weights_piec
 }
 
 int weights_reader_end(struct weights_reader *reader, struct error *err) {
-    if (!is_chained(reader) || reader->chain.has_ended)
+    if (!weights_reader_is_chained(reader) || reader->chain.has_ended)
         return 0;
     return error_set(err, ERROR_MODEL, "model: rank 0's files have more tensors");
 }
@@ -279,15 +284,69 @@ void weights_reader_abandon(struct weights_reader *reader, const struct error *w
     pthread_mutex_lock(&reader->lock);
     if (reader->error.code == ERROR_NONE)
         reader->error = *why;
-    if (is_chained(reader))
+    if (weights_reader_is_chained(reader))
         chain_abandon(&reader->chain, reader->chunk, &reader->error);
     pthread_cond_broadcast(&reader->changed);
     pthread_mutex_unlock(&reader->lock);
 }
 
-struct weights_digest *weights_reader_digest(struct weights_reader *reader) {
+/* --- Weights that are not read --- */
+
+int weights_reader_agree(struct weights_reader *reader, bool is_found, bool *out_all,
+                         struct error *err) {
+    pthread_mutex_lock(&reader->lock);
+    reader->num_found += is_found ? 1 : 0;
+    if (++reader->num_agreed == reader->num_ranks)
+        pthread_cond_broadcast(&reader->changed);
+    while (reader->error.code == ERROR_NONE && reader->num_agreed < reader->num_ranks)
+        pthread_cond_wait(&reader->changed, &reader->lock);
+    struct error error = reader->error;
+    *out_all = reader->num_found == reader->num_ranks;
+    pthread_mutex_unlock(&reader->lock);
+    return error.code == ERROR_NONE ? 0 : error_set(err, error.code, "%s", error.message);
+}
+
+void weights_reader_hash_settings(struct weights_reader *reader,
+                                  uint8_t out[static CONTENT_HASH_BYTES]) {
+    pthread_mutex_lock(&reader->lock);
+    content_hash_digest(reader->settings, out);
+    pthread_mutex_unlock(&reader->lock);
+}
+
+void weights_reader_restore(struct weights_reader *reader, struct weights_digest *digest) {
+    pthread_mutex_lock(&reader->lock);
+    bool is_first = !reader->is_restored;
+    if (is_first) {
+        weights_digest_finish(&reader->digest);
+        reader->digest = *digest;
+        reader->is_restored = true;
+        report_locked(reader, reader->num_bytes);
+    }
+    pthread_mutex_unlock(&reader->lock);
+    if (!is_first)
+        weights_digest_finish(digest);
+}
+
+/* --- The digest --- */
+
+static void complete_digest(struct weights_reader *reader) {
+    if (reader->is_restored)
+        return;
     content_hash_digest(reader->settings, reader->digest.settings);
     if (reader->skips)
         content_hash_digest(reader->samples, reader->digest.samples);
+}
+
+int weights_reader_copy_digest(struct weights_reader *reader, struct weights_digest *out,
+                               struct error *err) {
+    pthread_mutex_lock(&reader->lock);
+    complete_digest(reader);
+    int status = weights_digest_copy(&reader->digest, out, err);
+    pthread_mutex_unlock(&reader->lock);
+    return status;
+}
+
+struct weights_digest *weights_reader_digest(struct weights_reader *reader) {
+    complete_digest(reader);
     return &reader->digest;
 }

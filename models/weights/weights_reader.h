@@ -63,6 +63,23 @@ int weights_reader_end(struct weights_reader *reader, struct error *err);
  * kept. */
 void weights_reader_abandon(struct weights_reader *reader, const struct error *why);
 
+/* Tells whether every rank in this process has found its weights in a cache (packed_cache.h), so
+ * that none reads. Every rank calls it before its first piece, or none does; it waits for the
+ * others, and fails like weights_reader_read. Not for a reader that is_chained: rank 0 reads for
+ * the others. */
+int weights_reader_agree(struct weights_reader *reader, bool is_found, bool *out_all,
+                         struct error *err);
+bool weights_reader_is_chained(const struct weights_reader *reader);
+/* Writes the digest of the settings without the tensors. Before the ranks agree. */
+void weights_reader_hash_settings(struct weights_reader *reader,
+                                  uint8_t out[static CONTENT_HASH_BYTES]);
+/* After all agreed that they read nothing: the digest is this one, which every rank has, and the
+ * model counts as read. The reader then owns its pieces. */
+void weights_reader_restore(struct weights_reader *reader, struct weights_digest *digest);
+/* Copies the digest, for a rank that has read everything. The caller finishes it. ERROR_MEMORY. */
+int weights_reader_copy_digest(struct weights_reader *reader, struct weights_digest *out,
+                               struct error *err);
+
 /* Returns the digest, complete once every rank in this process has read everything; owned by the
  * reader. */
 struct weights_digest *weights_reader_digest(struct weights_reader *reader);

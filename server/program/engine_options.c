@@ -242,6 +242,8 @@ int engine_options_executor(const struct options *options, const struct model *m
         .num_stages = (int32_t)options->pipeline_parallel_size,
         .load_mode = parse_load_mode(options->load_mode),
         .device_timeout_s = (int32_t)options->device_timeout,
+        .packed_cache = {.folder = options->packed_cache,
+                         .max_bytes = (uint64_t)options->packed_cache_bytes},
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
         .kept_bytes =

@@ -43,6 +43,10 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
             err, ERROR_CONFIG,
             "kv-store: cannot be used with ranks that mpirun has started: their blocks "
             "are in other processes");
+    if (options->packed_cache != NULL && strcmp(options->load_mode, "broadcast") == 0)
+        return error_set(err, ERROR_CONFIG,
+                         "packed-cache: cannot be used with load-mode broadcast, in which rank 0 "
+                         "reads the model for all");
     return 0;
 }
 
@@ -83,7 +87,7 @@ static int compute(const struct options *options, struct transport *transport, s
         choose_adapters(options, model, &config.lora, err) != 0)
         return -1;
     config.transport = transport;
-    config.build = build_hash();
+    config.build = config.packed_cache.build = build_hash();
     if (rank_process_run_remote(model, &config, report_ready, transport, err) != 0)
         return -1;
     tokenizer_close(tokenizer);

@@ -154,7 +154,7 @@ int served_model_open_executor(struct served_model *served, struct error *err) {
     load_progress_start(&served->load_progress, clock_now_ns(), log_is_terminal());
     config->progress = (struct weights_progress){show_load, served};
     config->transport = served->transport;
-    config->build = build_hash();
+    config->build = config->packed_cache.build = build_hash();
     if (create_executor(served, err) != 0)
         return -1;
     if (config->dtype == DTYPE_F16 && !served->info.has_dedicated_memory)

@@ -135,6 +135,48 @@ static void test_fill_in_chunks(void **state) {
     }
 }
 
+/* A matrix over a copy of another's packed bytes gives its bits, without their parts' data. */
+static void check_mapped(struct backend *b, const struct weights *w, const float *x) {
+    const struct packing_ops *packing = b->ops->packing;
+    struct matrix_part parts[WEIGHTS_MAX_PARTS];
+    struct matrix *whole = kernel_fixture_matrix(b, w->parts, w->num_parts, w->cols, MATRIX_LINEAR);
+    struct matrix *mapped;
+    struct packed_bytes packed = packing->bytes_of(whole);
+    struct error err = {0};
+    size_t padded = (packed.bytes / PACKED_ALIGNMENT + 1) * PACKED_ALIGNMENT;
+    packed.data = memcpy(aligned_alloc(PACKED_ALIGNMENT, padded), packed.data, packed.bytes);
+    for (int p = 0; p < w->num_parts; p++) {
+        parts[p] = w->parts[p];
+        parts[p].data = NULL;
+    }
+    assert_int_equal(packing->matrix_map(b, parts, w->num_parts, w->cols, packed, &mapped, &err),
+                     0);
+    assert_same(multiply(b, mapped, w, x, 1, NULL, true), multiply(b, whole, w, x, 1, NULL, true),
+                NUM_X * (size_t)w->rows);
+    assert_same(embed(b, mapped, w, 1), embed(b, whole, w, 1), (size_t)w->rows * (size_t)w->cols);
+    b->ops->matrix_destroy(b, mapped);
+    b->ops->matrix_destroy(b, whole);
+    packed.bytes--;
+    assert_int_equal(packing->matrix_map(b, parts, w->num_parts, w->cols, packed, &mapped, &err),
+                     -1);
+    assert_int_equal(err.code, ERROR_MODEL);
+    free(packed.data);
+}
+
+static void test_mapped(void **state) {
+    uint64_t seed = 4;
+    for (int variant = 0; variant < 2 * DTYPE_COUNT; variant++) {
+        struct weights w;
+        init_weights(&w, variant, &seed);
+        float *x = kernel_fixture_rounded_floats(&fixture, &seed, NUM_X * (size_t)w.cols);
+        for (int i = 0; i < fixture.num_backends; i++)
+            if (backend_at(i)->ops->packing != NULL)
+                check_mapped(backend_at(i), &w, x);
+        free(x);
+        weights_finish(&w);
+    }
+}
+
 /* More at a time than a device converts at a time, and than is staged: rows that repeat, so that
  * none of what is dealt to threads equals what comes before or after it. */
 static void check_large_chunks(enum dtype dtype) {
@@ -302,11 +344,9 @@ int main(int argc, char **argv) {
                                                  .num_q_heads = 1,
                                                  .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fill_in_chunks),
-        cmocka_unit_test(test_fill_of_large_chunks),
-        cmocka_unit_test(test_fill_too_large_for_f16),
-        cmocka_unit_test(test_linear_scale),
-        cmocka_unit_test(test_embed_scale),
+        cmocka_unit_test(test_fill_in_chunks),       cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_fill_of_large_chunks), cmocka_unit_test(test_fill_too_large_for_f16),
+        cmocka_unit_test(test_linear_scale),         cmocka_unit_test(test_embed_scale),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,37 +145,44 @@ static int fill_segments(struct cpu_backend *b, struct matrix *matrix,
     return 0;
 }
 
-/* Memory for all segments, and what is known of them. */
+/* Memory for all segments, unless `packed` is theirs, and what is known of them. */
 static int matrix_init(struct cpu_backend *b, struct matrix *matrix,
-                       const struct matrix_part *parts, struct error *err) {
+                       const struct matrix_part *parts, const struct packed_bytes *packed,
+                       struct error *err) {
     size_t bytes = 0;
     if (plan_segments(b, matrix, parts, &bytes, err) != 0 ||
         cpu_gemm_number_matrix(b, matrix, err) != 0)
         return -1;
+    if (packed != NULL && packed->bytes != bytes)
+        return error_set(err, ERROR_MODEL, "matrix of %d x %d: has %zu packed bytes, not %zu",
+                         matrix->rows, matrix->cols, bytes, packed->bytes);
     for (int i = 0; i < matrix->num_packings; i++)
         if (cpu_gemm_scratch_reserve(b, matrix->packings[i], matrix->cols, err) != 0)
             return -1;
     bool biased = matrix_part_any_biased(parts, matrix->num_segments);
+    bytes = packed != NULL ? 0 : bytes;
     if (biased && !checked_add(bytes, (size_t)matrix->rows * sizeof(float), &bytes))
         return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
                          matrix->cols);
-    if (cpu_arena_alloc(&b->weights, bytes, &matrix->memory, err) != 0)
+    if (bytes > 0 && cpu_arena_alloc(&b->weights, bytes, &matrix->memory, err) != 0)
         return -1;
-    uint8_t *next = matrix->memory.data;
+    uint8_t *next = packed != NULL ? packed->data : matrix->memory.data;
     for (int i = 0; i < matrix->num_segments; i++) {
         struct matrix_segment *segment = &matrix->segments[i];
         segment->panels = next;
         next += (size_t)segment->num_panels * segment->panel_bytes;
     }
     if (biased) {
-        matrix->bias = (float *)(void *)next;
+        matrix->bias = packed != NULL ? matrix->memory.data : (float *)(void *)next;
         fill_bias(matrix, parts);
     }
     return 0;
 }
 
-int cpu_matrix_create(struct backend *base, const struct matrix_part *parts, int num_parts,
-                      int32_t cols, enum matrix_use use, struct matrix **out, struct error *err) {
+/* packed NULL: the panels are in memory of its own, and filled with what the parts have. */
+static int create(struct cpu_backend *b, const struct matrix_part *parts, int num_parts,
+                  int32_t cols, const struct packed_bytes *packed, struct matrix **out,
+                  struct error *err) {
     CHECK(num_parts > 0);
     struct matrix *matrix =
         calloc(1, sizeof(*matrix) + (size_t)num_parts * sizeof(matrix->segments[0]));
@@ -183,14 +190,50 @@ int cpu_matrix_create(struct backend *base, const struct matrix_part *parts, int
         return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
     matrix->cols = cols;
     matrix->num_segments = num_parts;
-    struct cpu_backend *b = (struct cpu_backend *)base;
-    if (matrix_init(b, matrix, parts, err) != 0 || fill_segments(b, matrix, parts, err) != 0) {
-        cpu_matrix_destroy(base, matrix);
+    if (matrix_init(b, matrix, parts, packed, err) != 0 ||
+        (packed == NULL && fill_segments(b, matrix, parts, err) != 0)) {
+        cpu_matrix_destroy(&b->base, matrix);
         return -1;
     }
     *out = matrix;
     return 0;
 }
+
+int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                      int32_t cols, enum matrix_use use, struct matrix **out, struct error *err) {
+    return create((struct cpu_backend *)b, parts, num_parts, cols, NULL, out, err);
+}
+
+static int map_matrix(struct backend *b, const struct matrix_part *parts, int num_parts,
+                      int32_t cols, struct packed_bytes packed, struct matrix **out,
+                      struct error *err) {
+    CHECK((uintptr_t)packed.data % PACKED_ALIGNMENT == 0);
+    return create((struct cpu_backend *)b, parts, num_parts, cols, &packed, out, err);
+}
+
+static struct packed_bytes bytes_of(const struct matrix *matrix) {
+    struct packed_bytes packed = {.data = matrix->segments[0].panels};
+    for (int i = 0; i < matrix->num_segments; i++)
+        packed.bytes += (size_t)matrix->segments[i].num_panels * matrix->segments[i].panel_bytes;
+    return packed;
+}
+
+static void write_layouts(const struct backend *b, char out[DTYPE_COUNT + 1]) {
+    static const struct cpu_panel_layout *const layouts[] = {
+        &cpu_panel_elements, &cpu_panel_pairs, &cpu_panel_blocks, &cpu_panel_file_blocks};
+    const struct cpu_kernels *kernels = &((const struct cpu_backend *)b)->kernels;
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        const struct cpu_gemm_format *format = kernels->formats[type];
+        char name = '-';
+        for (int i = 0; i < 4 && format != NULL; i++)
+            name = format->panel == layouts[i] ? "epbf"[i] : name;
+        out[type] = name;
+    }
+    out[DTYPE_COUNT] = '\0';
+}
+
+const struct packing_ops cpu_matrix_packing = {
+    .layouts = write_layouts, .bytes_of = bytes_of, .matrix_map = map_matrix};
 
 void cpu_matrix_destroy(struct backend *b, struct matrix *matrix) {
     if (matrix == NULL)
