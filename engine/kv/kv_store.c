@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
+#define HANG_NS (5 * CLOCK_NS_PER_S) /* after which a thread's jobs are abandoned */
 #define OPEN_NS (2 * CLOCK_NS_PER_S) /* for an owner to make the files */
 #define OPEN_PAUSE_NS (20 * CLOCK_NS_PER_MS)
 
@@ -24,6 +25,7 @@ struct kv_store {
     size_t block_bytes;
     int32_t block_size;
     int32_t num_jobs; /* accepted, not reported */
+    bool hangs[2];    /* the writer, the reader */
     int64_t logged_ns;
     /* for any thread */
     _Atomic int32_t num_blocks, max_blocks;
@@ -112,7 +114,12 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
 void kv_store_close(struct kv_store *store) {
     if (store == NULL)
         return;
-    kv_store_threads_destroy(store->threads);
+    if (store->threads != NULL)
+        kv_store_threads_end_jobs(store->threads);
+    if (!kv_store_threads_destroy(store->threads)) {
+        log_warning("kv-store: %s does not answer; it is left", store->folder.path);
+        return;
+    }
     kv_store_index_destroy(store->view.index);
     kv_store_file_close(&store->file);
     kv_store_folder_close(&store->folder);
@@ -137,11 +144,11 @@ void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void
 }
 
 int64_t kv_store_reading_ns(const struct kv_store *store) {
-    return kv_store_threads_reading_ns(store->threads);
+    return kv_store_threads_busy_ns(store->threads, true);
 }
 
 void kv_store_drain(const struct kv_store *store) {
-    kv_store_threads_await(store->threads, store->num_jobs);
+    kv_store_threads_end_jobs(store->threads);
 }
 
 /* --- Use --- */
@@ -158,8 +165,22 @@ static void update_view(struct kv_store *store) {
         kv_store_forget_all(store);
 }
 
+/* Takes nothing more from or to a disk that does not answer, until it does. */
+static void look_for_hangs(struct kv_store *store) {
+    for (int i = 0; i < 2; i++) {
+        bool hangs = kv_store_threads_busy_ns(store->threads, i) > HANG_NS;
+        if (hangs && !store->hangs[i])
+            log_warning("kv-store: %s does not answer for %d s: %s", store->folder.path,
+                        (int)(HANG_NS / CLOCK_NS_PER_S),
+                        i == 0 ? "nothing is written" : "what it has is computed");
+        if (hangs)
+            kv_store_threads_abandon(store->threads, i);
+        store->hangs[i] = hangs;
+    }
+}
+
 static int32_t find(struct kv_store *store, const struct block_content *content) {
-    int32_t slot = kv_store_index_find(store->view.index, content);
+    int32_t slot = store->hangs[true] ? -1 : kv_store_index_find(store->view.index, content);
     if (slot >= 0)
         kv_store_index_touch(store->view.index, slot);
     return slot;
@@ -193,7 +214,7 @@ bool kv_store_write(struct kv_store *store, const struct block_content *content,
                     int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
                     int32_t tag) {
     bool evicted;
-    if (!store->view.is_owner || kv_store_threads_is_paused(store->threads))
+    if (!store->view.is_owner || store->hangs[false] || kv_store_threads_is_paused(store->threads))
         return false;
     struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);
     if (job == NULL)
@@ -238,37 +259,38 @@ static void note_damage(struct kv_store *store, int64_t now_ns) {
                 store->folder.path, (unsigned long long)count);
 }
 
-/* Slots still mean what they did when the job was accepted. */
-static void apply(struct kv_store *store, const struct kv_store_job *job) {
+/* Slots still mean what they did when the job was accepted. Of an abandoned one the result is not
+ * known. */
+static void apply(struct kv_store *store, const struct kv_store_job *job, bool is_ok) {
     struct kv_store_index *index = store->view.index;
-    if (job->is_read) {
-        if (!job->is_ok && !job->is_dropped)
-            kv_store_index_drop(index, job->slot);
-        kv_store_index_unpin(index, job->slot);
-        if (job->is_damaged)
-            note_damage(store, job->end_ns);
-    } else if (job->is_ok) {
+    bool is_known = job->state == JOB_ENDED;
+    if (!job->is_read && is_ok)
         kv_store_index_written(index, job->slot);
-    } else {
+    else if (!job->is_read || (is_known && !is_ok))
         kv_store_index_drop(index, job->slot);
-    }
+    if (job->is_read)
+        kv_store_index_unpin(index, job->slot);
+    if (is_known && job->is_damaged)
+        note_damage(store, job->end_ns);
 }
 
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     update_view(store);
+    look_for_hangs(store);
     struct kv_store_job *job = kv_store_threads_next_done(store->threads);
     if (job == NULL)
         return false;
+    *out = (struct kv_store_done){.tag = job->tag, .is_read = job->is_read};
+    if (job->state == JOB_ENDED) {
+        /* What was verified stays right when a new view gives slots another meaning. */
+        bool is_forgotten =
+            job->generation == store->forgotten || job->generation != store->view.generation;
+        out->is_ok = job->is_ok && !(job->is_read && is_forgotten);
+        out->num_drafted = job->num_drafted;
+        out->ns = job->end_ns - job->begin_ns;
+    }
     if (job->epoch == store->epoch)
-        apply(store, job);
-    /* What was verified stays right when a new view gives slots another meaning. */
-    bool is_forgotten =
-        job->generation == store->forgotten || job->generation != store->view.generation;
-    *out = (struct kv_store_done){.tag = job->tag,
-                                  .is_read = job->is_read,
-                                  .is_ok = job->is_ok && !(job->is_read && is_forgotten),
-                                  .num_drafted = job->num_drafted,
-                                  .ns = job->end_ns - job->begin_ns};
+        apply(store, job, job->state == JOB_ENDED && job->is_ok);
     kv_store_threads_free_job(store->threads, job);
     store->num_jobs--;
     publish_counts(store);

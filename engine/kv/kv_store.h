@@ -12,6 +12,8 @@
  * owner has added, and as a miss what it has dropped; kv_store_next_done takes it over, so that
  * what kv_store_has finds does not change between two calls of that.
  *
+ * A disk that has not answered for some seconds has no jobs any more, and gets none until it does.
+ *
  * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
  * say otherwise, and wait neither for the disk nor for a thread that does. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_H
@@ -72,7 +74,8 @@ struct kv_store_done {
  * option or file; with ERROR_UNAVAILABLE if another process owns it for something else. */
 int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err);
 /* Finishes writes that were accepted, those that can be within some seconds, and reports nothing
- * any more. The parts of jobs are the caller's again. Accepts NULL. */
+ * any more. The parts of jobs are the caller's again. A thread that hangs in the disk is left with
+ * what it uses. Accepts NULL. */
 void kv_store_close(struct kv_store *store);
 
 /* Replaces the configuration's function, while there are no jobs. Waits for a call of the one
@@ -103,8 +106,8 @@ bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out);
 bool kv_store_is_idle(const struct kv_store *store);
 /* Returns for how long the read that has begun last has been running; 0: it has ended. */
 int64_t kv_store_reading_ns(const struct kv_store *store);
-/* Waits until all accepted jobs have ended, which kv_store_next_done then reports. Those that have
- * not begun end without success: reads at once, writes after some seconds. */
+/* Ends all accepted jobs, which kv_store_next_done then reports. Reads end without success at once,
+ * writes if they take more than some seconds. */
 void kv_store_drain(const struct kv_store *store);
 /* Finds none of the blocks any more. As the owner, the files are cleared soon after; otherwise they
  * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a

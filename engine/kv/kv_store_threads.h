@@ -1,8 +1,11 @@
-/* The threads of the store of KV blocks: one writes, with low priority, one reads and, unless this
- * process is the owner, watches what the owner changes. They own the files.
+/* The threads of the store of KV blocks: one reads, the other, of low priority, writes and looks at
+ * what other processes change. They own the files.
  *
- * Engine thread only. It never waits for them, except in
- * kv_store_threads_await and _set_wake. */
+ * A disk may take long, or never answer. So a job can be abandoned: it is reported at once, and its
+ * parts are not touched any more; its thread goes on with its own memory.
+ *
+ * Engine thread only. It never waits for them, except in kv_store_threads_end_jobs, _set_wake and
+ * _destroy. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
@@ -14,6 +17,7 @@ struct kv_store_threads;
 
 struct kv_store_job {
     struct kv_store_job *next;
+    enum { JOB_UNUSED, JOB_ACCEPTED, JOB_ENDED, JOB_ABANDONED } state; /* under its thread's lock */
     bool is_read;
     int32_t slot;
     uint64_t generation; /* that the slot's record has or gets */
@@ -26,10 +30,9 @@ struct kv_store_job {
     int64_t begin_ns, end_ns;
     /* of a write: given; of a read: result */
     int32_t num_drafted;
-    /* result */
+    /* result, undefined if it was abandoned */
     bool is_ok;
     bool is_damaged;
-    bool is_dropped; /* nothing was done for it */
 };
 
 /* What the files hold, as of now. */
@@ -62,23 +65,25 @@ size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they al
 int kv_store_threads_create(const struct kv_store_threads_config *config,
                             const struct kv_store_view *view, struct kv_store_threads **out,
                             struct error *err);
-/* Drops what is not read yet, and what is not written within some seconds. Accepts NULL. */
-void kv_store_threads_destroy(struct kv_store_threads *threads);
+/* Waits some seconds for them. Returns false if one hangs: it uses what it was given for as long as
+ * the process lives. Accepts NULL. */
+bool kv_store_threads_destroy(struct kv_store_threads *threads);
 
 /* Returns an unused job, or NULL: all are used. */
 struct kv_store_job *kv_store_threads_new_job(struct kv_store_threads *threads, bool is_read);
 /* Puts a job into its queue. The jobs of a queue are done in order. */
 void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_job *job);
-/* Returns a job that has ended, or NULL. */
+/* Returns a job that has ended or was abandoned, or NULL. */
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads);
 void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store_job *job);
-/* Waits until so many jobs have ended that were not taken by kv_store_threads_next_done. Drops
- * reads that have not begun, and writes that have not after some seconds. */
-void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs);
+/* Abandons what has not ended of either kind. */
+void kv_store_threads_abandon(struct kv_store_threads *threads, bool is_read);
+/* Abandons reads, and writes that do not end within some seconds. */
+void kv_store_threads_end_jobs(struct kv_store_threads *threads);
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
                                void *context);
-/* Returns for how long the reader has worked on a job; 0: on none. */
-int64_t kv_store_threads_reading_ns(const struct kv_store_threads *threads);
+/* Returns for how long a thread has worked on one thing; 0: on none. */
+int64_t kv_store_threads_busy_ns(const struct kv_store_threads *threads, bool is_reader);
 /* Returns whether writing has failed and is not to be tried now. */
 bool kv_store_threads_is_paused(struct kv_store_threads *threads);
 /* Has the files cleared under that generation, after the jobs before. */

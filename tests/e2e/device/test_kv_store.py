@@ -14,7 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_server import MODEL, NAME, QuireServer
+from quire_server import BINARY, MODEL, NAME, QuireServer
 from test_cuda_sim import MODULE, SMALL as SMALL_GPU, simulated
 from test_load import complete, gather, seeded
 from test_rank_process import await_other, rank_process
@@ -22,6 +22,7 @@ from test_swap import beams, choices
 
 TEXT = " ".join(f"Item {i} of the list is number {i * 7919 % 1000}." for i in range(120))  # some 1,690 tokens
 SMALL = ("--max-model-len", 2560, "--kv-cache-memory-bytes", "64M")  # holds one text
+HANG_DISK = BINARY.parents[1] / "tests/faults/libhang_disk.so"
 TIGHT = ("--max-model-len", 640, "--kv-cache-memory-bytes", "16M")  # 700 tokens
 
 
@@ -51,6 +52,13 @@ def await_stored(server, count=105, headers=None):
     deadline = time.monotonic() + 60
     while tiers(server, "kv_tier_stored_total", headers)["store"] < count:
         assert time.monotonic() < deadline, tiers(server, "kv_tier_stored_total", headers)
+        time.sleep(0.02)
+
+
+def await_log(server, text):
+    deadline = time.monotonic() + 60
+    while text not in server.read_log():
+        assert time.monotonic() < deadline, server.read_log()
         time.sleep(0.02)
 
 
@@ -341,6 +349,82 @@ def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):
     await_other(server, pid)
     text, cached = ask(server)
     assert text == expected and cached > 1500
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Sets how many milliseconds each read or write of a block takes."""
+    def slow(kind, ms):
+        path = tmp_path / f"disk.{kind}"
+        path.with_suffix(".new").write_text(str(ms))
+        path.with_suffix(".new").rename(path)
+    assert HANG_DISK.exists()
+    slow.environment = {"LD_PRELOAD": str(HANG_DISK), "HANG_DISK_FILE": str(tmp_path / "disk"), "HANG_DISK_FOLDER": str(tmp_path / "kv")}
+    return slow
+
+
+NEVER = 10**9  # milliseconds
+
+
+def test_sleep_does_not_wait_for_slow_reads(start_server, expected, folder, disk):
+    """What nobody awaits any more is not read to its end: of some 105 blocks, each of which takes long."""
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk("read", 3000)
+    assert ask(server)[0] == expected  # given up, and computed
+    before = tiers(server, "kv_tier_hits_total")["store"]
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert tiers(server, "kv_tier_hits_total")["store"] - before < 5
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    assert ask(server)[0] == expected
+
+
+def test_a_disk_that_was_slow_is_used_again(start_server, folder, disk):
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk("read", 500)
+    text = TEXT[:1300]
+    expected = ask(server, text)[0]
+    server.wait_idle()
+    disk("read", 0)
+    deadline = time.monotonic() + 60
+    while True:
+        assert httpx.post(server.url + "/reset_prefix_cache").status_code == 200
+        answer, cached = ask(server, text)
+        assert answer == expected and time.monotonic() < deadline
+        if cached > 200:
+            break
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_disk_that_hangs(start_server, expected, folder, disk, kind):
+    """Requests, sleep and the stop go on without it."""
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk(kind, NEVER)
+    assert ask(server)[0] == expected
+    assert ask(server, f"New. {TEXT}")[1] < 100
+    await_log(server, "does not answer")
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    text, cached = ask(server)
+    assert text == expected and (cached > 1500 or kind == "read")
+    assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_ranks_start_again_while_a_disk_hangs(start_server, expected, folder, disk, kind):
+    server = start_server(*store_of(folder), "--rank-process", "on", environment=disk.environment)
+    disk(kind, NEVER)
+    assert ask(server)[0] == expected
+    assert ask(server, f"New. {TEXT}")[1] < 100
+    pid = rank_process(server)
+    os.kill(pid, 9)
+    await_other(server, pid)
+    assert ask(server)[0] == expected
+    disk(kind, 0)
+    stored = tiers(server, "kv_tier_stored_total")["store"]
+    ask(server, f"Newer. {TEXT}")
+    if kind == "write":
+        await_stored(server, stored + 50)
+    assert server.terminate() == 0
 
 
 @pytest.mark.parametrize("options, what", [

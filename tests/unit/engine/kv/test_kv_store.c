@@ -186,7 +186,6 @@ static void test_draining_drops_reads(void **state) {
     }
     assert_true(kv_store_is_idle(fixture->store));
     assert_true(num_dropped > 0);
-    assert_int_equal(kv_store_reading_ns(fixture->store), 0);
     assert_int_equal(counts_of(fixture).num_damaged, 0);
     assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
 }
