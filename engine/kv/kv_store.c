@@ -48,7 +48,8 @@ static int open_files(struct kv_store *store, const struct kv_store_config *conf
     const struct kv_store_folder_config folder = {.directory = config->directory,
                                                   .key_file = config->key_file,
                                                   .forgets = config->forgets,
-                                                  .read_only = config->read_only};
+                                                  .read_only = config->read_only,
+                                                  .is_shared = config->is_shared};
     struct kv_store_file_config file = {.folder = &store->folder,
                                         .block_bytes = config->block_bytes,
                                         .block_size = config->block_size,
@@ -153,15 +154,22 @@ void kv_store_drain(const struct kv_store *store) {
 
 /* --- Use --- */
 
-/* Uses what the threads have found in the files of another owner. */
+/* Uses what the threads have found that others have changed. */
 static void update_view(struct kv_store *store) {
+    uint64_t generation = store->view.generation;
+    bool was_owner = store->view.is_owner;
     if (!kv_store_threads_next_view(store->threads, &store->view))
         return;
+    bool is_forgotten = store->view.generation == store->forgotten;
     store->epoch++;
-    if (store->view.generation == store->forgotten && !store->view.is_owner)
+    if (was_owner) { /* it may have been read before all was forgotten */
+        is_forgotten = store->view.generation != generation;
+        store->view.generation = generation;
+    }
+    if (is_forgotten)
         kv_store_index_clear(store->view.index);
     publish_counts(store);
-    if (store->view.generation == store->forgotten && store->view.is_owner)
+    if (is_forgotten && store->view.is_owner && !was_owner)
         kv_store_forget_all(store);
 }
 
@@ -213,13 +221,14 @@ static void fill_job(const struct kv_store *store, struct kv_store_job *job,
 bool kv_store_write(struct kv_store *store, const struct block_content *content,
                     int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
                     int32_t tag) {
-    bool evicted;
+    bool evicted = false;
+    struct block_content left;
     if (!store->view.is_owner || store->hangs[false] || kv_store_threads_is_paused(store->threads))
         return false;
     struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);
     if (job == NULL)
         return false;
-    job->slot = kv_store_index_take(store->view.index, content, &evicted);
+    job->slot = kv_store_index_take(store->view.index, content, &evicted, &left);
     if (job->slot < 0) {
         kv_store_threads_free_job(store->threads, job);
         return false;
@@ -227,6 +236,9 @@ bool kv_store_write(struct kv_store *store, const struct block_content *content,
     if (evicted)
         atomic_fetch_add_explicit(&store->num_evicted, 1, memory_order_relaxed);
     fill_job(store, job, content, parts, num_parts);
+    job->has_left = evicted;
+    if (evicted)
+        job->left = left;
     job->num_drafted = num_drafted;
     job->tag = tag;
     store->num_jobs++;
@@ -274,6 +286,16 @@ static void apply(struct kv_store *store, const struct kv_store_job *job, bool i
         note_damage(store, job->end_ns);
 }
 
+/* What was written while others' files were listed may not be in the new view. What leaves for it
+ * does not leave the folder; the next listing sees to that. */
+static void add_written(struct kv_store *store, const struct kv_store_job *job) {
+    struct block_content left;
+    bool evicted;
+    int32_t slot = kv_store_index_take(store->view.index, &job->content, &evicted, &left);
+    if (slot >= 0)
+        kv_store_index_written(store->view.index, slot);
+}
+
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     update_view(store);
     look_for_hangs(store);
@@ -291,6 +313,8 @@ bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     }
     if (job->epoch == store->epoch)
         apply(store, job, job->state == JOB_ENDED && job->is_ok);
+    else if (!job->is_read && out->is_ok && job->generation == store->view.generation)
+        add_written(store, job);
     kv_store_threads_free_job(store->threads, job);
     store->num_jobs--;
     publish_counts(store);

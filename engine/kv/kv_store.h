@@ -12,6 +12,9 @@
  * owner has added, and as a miss what it has dropped; kv_store_next_done takes it over, so that
  * what kv_store_has finds does not change between two calls of that.
  *
+ * In a shared folder, of a network file system perhaps, each is an owner and notices that of the
+ * others. Of all identities together the least recently used leaves.
+ *
  * A disk that has not answered for some seconds has no jobs any more, and gets none until it does.
  *
  * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
@@ -39,6 +42,7 @@ struct kv_store_config {
     const char *key_file;  /* 32 bytes or 64 hexadecimal digits; NULL: not encrypted */
     bool forgets;          /* what was stored before is dropped, and the secret stays in memory */
     bool read_only;        /* never becomes the owner */
+    bool is_shared;        /* all write, on other machines too; for any identities */
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */

@@ -47,12 +47,11 @@ struct kv_store_threads {
     int32_t num_running;       /* under the writer's lock */
     pthread_cond_t ended;      /* a write or a thread, with the writer's lock */
     pthread_mutex_t wake_lock; /* of config.wake and its context; the engine takes it when idle */
-    int32_t num_failures;      /* in a row; writer only, up to seen_changes */
+    int32_t num_failures;      /* in a row; writer only, up to watch_ns */
     const struct kv_store_index *owned; /* NULL: not the owner */
-    uint64_t written_stamp, seen_changes;
+    uint64_t written_stamp;
     int64_t stamps_ns, watch_ns; /* when to write and to look again */
     _Atomic int64_t paused_until_ns;
-    atomic_bool is_owner;
     _Atomic uint64_t renewed; /* generation that the files are to have; 0: as they have */
     _Atomic(struct kv_store_view *) next_view;
     _Atomic(struct kv_store_index *) old_index; /* the writer's, to destroy */
@@ -173,19 +172,21 @@ static void note_failure(struct kv_store_threads *threads) {
 static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
     if (generation == 0 || generation == threads->config.file->generation)
         return;
-    if (kv_store_slots_renew(threads->config.file, &threads->rooms[false], generation) != 0)
+    if (threads->config.file->ops->renew(threads->config.file, &threads->rooms[false],
+                                         generation) != 0)
         log_warning("kv-store: %s cannot be cleared: %s", threads->config.folder->path,
                     strerror(errno));
 }
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
+    const struct kv_store_file *file = threads->config.file;
     struct kv_store_room *room = &threads->rooms[false];
     job->begin_ns = clock_now_ns();
     if (!kv_store_threads_is_paused(threads) && is_wanted(threads, job)) {
         renew_files(threads, job->generation);
         if (copy_parts(threads, job)) {
-            job->is_ok = kv_store_slots_write(threads->config.file, room, job->slot, &job->content,
-                                              job->num_drafted) == 0;
+            job->is_ok = file->ops->write(file, room, job->slot, &job->content, job->num_drafted,
+                                          job->has_left ? &job->left : NULL) == 0;
             if (job->is_ok)
                 threads->num_failures = 0;
             else
@@ -207,59 +208,16 @@ static void write_stamps(struct kv_store_threads *threads) {
     if (owned == NULL || kv_store_index_last_stamp(owned) == threads->written_stamp)
         return;
     threads->written_stamp = kv_store_index_last_stamp(owned);
-    if (kv_store_slots_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
+    if (threads->config.file->ops->write_stamps(threads->config.file,
+                                                kv_store_index_stamps(owned)) != 0)
         log_debug("kv-store: %s: last uses: %s", threads->config.folder->path, strerror(errno));
 }
 
-static void add_found(void *context, int32_t slot, const struct block_content *content,
-                      uint64_t stamp) {
-    kv_store_index_load(context, slot, content, stamp);
-}
-
-int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
+int kv_store_view_load(struct kv_store_view *view, struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err) {
-    const struct kv_store_folder *folder = file->config.folder;
-    struct kv_store_index *index = kv_store_index_create(file->num_slots, file->config.block_size);
-    const struct kv_store_visitor visitor = {.found = add_found, .context = index};
-    uint64_t num_changes = kv_store_file_num_changes(file);
-    int32_t damaged = 0;
-    if (index == NULL)
-        return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
-                         file->num_slots);
-    if (kv_store_slots_load(file, room, &visitor, &damaged, err) != 0) {
-        kv_store_index_destroy(index);
-        return -1;
-    }
-    kv_store_index_begin(index);
-    if (damaged > 0 && folder->is_owner)
-        log_warning("kv-store: %s: %d records are damaged, their blocks are lost", folder->path,
-                    damaged);
-    *num_damaged += folder->is_owner ? (uint64_t)damaged : 0;
-    *view = (struct kv_store_view){.index = index,
-                                   .generation = file->generation,
-                                   .num_changes = num_changes,
-                                   .is_owner = folder->is_owner};
-    return 0;
-}
-
-static int make_empty_view(struct kv_store_view *view, const struct kv_store_file *file) {
-    struct kv_store_index *index = kv_store_index_create(1, file->config.block_size);
-    if (index == NULL)
-        return -1;
-    kv_store_index_begin(index);
-    *view = (struct kv_store_view){.index = index};
-    return 0;
-}
-
-/* Returns whether this process is the owner from now on. The files are of this store. */
-static bool take_over(struct kv_store_threads *threads) {
-    struct kv_store_folder *folder = threads->config.folder;
-    if (!kv_store_folder_try_lock(folder))
-        return false;
-    if (kv_store_file_refresh(threads->config.file, &threads->rooms[true], NULL) == 0)
-        return true;
-    kv_store_folder_unlock(folder); /* it is to be another's */
-    return false;
+    *view = (struct kv_store_view){.generation = file->generation,
+                                   .is_owner = file->config.folder->is_owner};
+    return file->ops->load(file, room, &view->index, num_damaged, err);
 }
 
 static void destroy_view(struct kv_store_view *view) {
@@ -268,46 +226,29 @@ static void destroy_view(struct kv_store_view *view) {
     free(view);
 }
 
-static void offer_view(struct kv_store_threads *threads, struct kv_store_view *view) {
-    bool is_owner = view->is_owner;
-    if (is_owner) {
-        threads->owned = view->index;
-        atomic_store(&threads->is_owner, true);
-    }
-    destroy_view(atomic_exchange(&threads->next_view, view));
-    if (is_owner)
-        log_info("kv-store: %s is owned by this process now", threads->config.folder->path);
+/* The last uses are of an index that stays: nobody else changes what the owner has. */
+static const struct kv_store_index *owned_index(const struct kv_store_threads *threads,
+                                                const struct kv_store_view *view) {
+    bool is_owned = view->is_owner && threads->config.file->ops->write_stamps != NULL;
+    return is_owned ? view->index : NULL;
 }
 
-/* Returns NULL when memory is short. */
-static struct kv_store_view *read_view(struct kv_store_threads *threads, bool fits) {
-    struct kv_store_view *view = calloc(1, sizeof(*view));
-    uint64_t num_damaged = 0;
-    if (view == NULL)
-        return NULL;
-    int status = fits ? kv_store_view_load(view, threads->config.file, &threads->rooms[true],
-                                           &num_damaged, NULL)
-                      : make_empty_view(view, threads->config.file);
-    if (status == 0)
-        return view;
-    free(view);
-    return NULL;
-}
-
-/* Looks whether the owner has ended or has changed something. */
-static void watch_owner(struct kv_store_threads *threads) {
+/* Looks whether others have changed something, or the owner has ended. */
+static void watch_others(struct kv_store_threads *threads) {
     struct kv_store_file *file = threads->config.file;
+    struct kv_store_room *room = &threads->rooms[false];
     int64_t begin_ns = clock_now_ns();
-    uint64_t changes = kv_store_file_num_changes(file);
-    bool fits = kv_store_file_refresh(file, &threads->rooms[false], NULL) == 0;
-    bool is_owner = fits && take_over(threads);
-    if (is_owner || changes != threads->seen_changes) {
-        struct kv_store_view *view = read_view(threads, fits);
-        if (view != NULL) {
-            threads->seen_changes = changes;
-            offer_view(threads, view);
-        } else if (is_owner) {
-            kv_store_folder_unlock(threads->config.folder);
+    uint64_t num_damaged = 0;
+    if (file->ops->look(file, room)) {
+        struct kv_store_view *view = calloc(1, sizeof(*view));
+        if (view != NULL && kv_store_view_load(view, file, room, &num_damaged, NULL) == 0) {
+            threads->owned = owned_index(threads, view);
+            if (threads->owned != NULL)
+                log_info("kv-store: %s is owned by this process now", file->config.folder->path);
+            destroy_view(atomic_exchange(&threads->next_view, view));
+        } else { /* no memory */
+            free(view);
+            kv_store_folder_unlock(file->config.folder);
         }
     }
     int64_t end_ns = clock_now_ns();
@@ -327,7 +268,7 @@ static void write_once(struct kv_store_threads *threads) {
     if (now_ns >= threads->stamps_ns)
         write_stamps(threads);
     if (threads->owned == NULL && now_ns >= threads->watch_ns)
-        watch_owner(threads);
+        watch_others(threads);
     atomic_store(&threads->busy_from_ns[false], 0);
     if (job == NULL && generation == 0)
         wait_until(threads, threads->owned != NULL
@@ -351,15 +292,14 @@ static void *writer_main(void *argument) {
 /* --- The reader --- */
 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job) {
+    const struct kv_store_file *file = threads->config.file;
     job->begin_ns = clock_now_ns();
     atomic_store(&threads->busy_from_ns[true], job->begin_ns);
     if (is_wanted(threads, job)) {
         enum kv_store_found found =
-            kv_store_slots_read(threads->config.file, &threads->rooms[true], job->slot,
-                                job->generation, &job->content, &job->num_drafted);
-        /* Nobody else writes to the owner's records. */
-        job->is_damaged = found == KV_STORE_DAMAGED ||
-                          (found == KV_STORE_GONE && atomic_load(&threads->is_owner));
+            file->ops->read(file, &threads->rooms[true], job->slot, job->generation, &job->content,
+                            &job->num_drafted);
+        job->is_damaged = found == KV_STORE_DAMAGED;
         job->is_ok = found == KV_STORE_FOUND && copy_parts(threads, job);
     }
     atomic_store(&threads->busy_from_ns[true], 0);
@@ -458,7 +398,8 @@ void kv_store_threads_end_jobs(struct kv_store_threads *threads) {
 
 size_t kv_store_threads_bytes(const struct kv_store_file *file) {
     size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
-    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
+    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job +
+           2 * (file->head_bytes + file->slot_bytes);
 }
 
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
@@ -564,9 +505,7 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
     if (threads == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for its threads");
     threads->config = *config;
-    threads->owned = view->is_owner ? view->index : NULL;
-    atomic_init(&threads->is_owner, view->is_owner);
-    threads->seen_changes = view->num_changes;
+    threads->owned = owned_index(threads, view);
     init_sync(threads);
     if (allocate(threads, err) != 0 || start(threads, err) != 0) {
         kv_store_threads_destroy(threads);

@@ -10,8 +10,7 @@
 #define QUIRE_ENGINE_KV_KV_STORE_THREADS_H
 
 #include "engine/kv/kv_store.h"
-#include "engine/kv/kv_store_index.h"
-#include "engine/kv/kv_store_slots.h"
+#include "engine/kv/kv_store_file.h"
 
 struct kv_store_threads;
 
@@ -23,7 +22,9 @@ struct kv_store_job {
     uint64_t generation; /* that the slot's record has or gets */
     uint64_t epoch;      /* for the caller */
     struct block_content content;
-    int32_t *tokens; /* [block_size] of the job; content.tokens */
+    int32_t *tokens;           /* [block_size] of the job; content.tokens */
+    struct block_content left; /* of a write: what the slot had, if has_left */
+    bool has_left;
     struct kv_store_part parts[KV_STORE_MAX_PARTS];
     int32_t num_parts;
     int32_t tag;
@@ -39,7 +40,6 @@ struct kv_store_job {
 struct kv_store_view {
     struct kv_store_index *index;
     uint64_t generation;
-    uint64_t num_changes; /* kv_store_file_num_changes before it was read */
     bool is_owner;
 };
 
@@ -56,7 +56,7 @@ struct kv_store_threads_config {
 };
 
 /* Reads the view of files that were opened; logs how many records are damaged and adds them up. */
-int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
+int kv_store_view_load(struct kv_store_view *view, struct kv_store_file *file,
                        struct kv_store_room *room, uint64_t *num_damaged, struct error *err);
 
 size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
