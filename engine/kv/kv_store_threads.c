@@ -56,7 +56,7 @@ struct kv_store_threads {
     _Atomic(struct kv_store_view *) next_view;
     _Atomic(struct kv_store_index *) old_index; /* the writer's, to destroy */
     atomic_bool stops;
-    atomic_bool has_written;         /* a write has ended, of which the reader tells the engine */
+    atomic_bool has_news;            /* of the writer, of which the reader tells the engine */
     _Atomic int64_t busy_from_ns[2]; /* 0: it waits for work */
     _Atomic uint64_t num_done[2], bytes_done[2], work_ns[2], num_failed_writes;
 };
@@ -90,6 +90,11 @@ static void call_wake(struct kv_store_threads *threads) {
     if (threads->config.wake != NULL)
         threads->config.wake(threads->config.context);
     pthread_mutex_unlock(&threads->wake_lock);
+}
+
+static void note_news(struct kv_store_threads *threads) {
+    atomic_store(&threads->has_news, true);
+    sem_post(&threads->changed[true]);
 }
 
 /* --- Jobs --- */
@@ -135,8 +140,7 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) 
     if (is_read) {
         call_wake(threads);
     } else {
-        atomic_store(&threads->has_written, true);
-        sem_post(&threads->changed[true]);
+        note_news(threads);
     }
 }
 
@@ -246,6 +250,7 @@ static void watch_others(struct kv_store_threads *threads) {
             if (threads->owned != NULL)
                 log_info("kv-store: %s is owned by this process now", file->config.folder->path);
             destroy_view(atomic_exchange(&threads->next_view, view));
+            note_news(threads);
         } else { /* no memory */
             free(view);
             kv_store_folder_unlock(file->config.folder);
@@ -310,7 +315,7 @@ static void *reader_main(void *argument) {
     struct kv_store_threads *threads = argument;
     while (!atomic_load(&threads->stops)) {
         struct kv_store_job *job = ring_take(&threads->to_do[true]);
-        if (atomic_exchange(&threads->has_written, false))
+        if (atomic_exchange(&threads->has_news, false))
             call_wake(threads);
         if (job != NULL)
             read_one(threads, job);
