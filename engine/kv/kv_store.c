@@ -78,17 +78,6 @@ static int open_made_files(struct kv_store *store, const struct kv_store_config 
     return 0;
 }
 
-static int load_view(struct kv_store *store, struct error *err) {
-    struct kv_store_room room;
-    uint64_t num_damaged = 0;
-    if (kv_store_room_init(&room, &store->file, err) != 0)
-        return -1;
-    int status = kv_store_view_load(&store->view, &store->file, &room, &num_damaged, err);
-    kv_store_room_finish(&room);
-    atomic_store(&store->num_damaged, num_damaged);
-    return status;
-}
-
 int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err) {
     struct kv_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
@@ -98,15 +87,14 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
     store->block_bytes = config->block_bytes;
     store->block_size = config->block_size;
     store->logged_ns = -LOG_NS;
-    const struct kv_store_threads_config threads = {.folder = &store->folder,
-                                                    .file = &store->file,
-                                                    .wake = config->wake,
-                                                    .context = config->context};
-    if (open_made_files(store, config, err) != 0 || load_view(store, err) != 0 ||
-        kv_store_threads_create(&threads, &store->view, &store->threads, err) != 0) {
+    uint64_t num_damaged = 0;
+    if (open_made_files(store, config, err) != 0 ||
+        kv_store_threads_create(&store->file, config->wake, config->context, &store->view,
+                                &num_damaged, &store->threads, err) != 0) {
         kv_store_close(store);
         return -1;
     }
+    atomic_store(&store->num_damaged, num_damaged);
     publish_counts(store);
     *out = store;
     return 0;
@@ -337,8 +325,6 @@ void kv_store_forget_all(struct kv_store *store) {
 }
 
 void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
-    struct kv_store_work work;
-    kv_store_threads_get_work(store->threads, &work);
     int32_t max_blocks = atomic_load(&store->max_blocks);
     *out = (struct kv_store_counts){
         .num_blocks = atomic_load(&store->num_blocks),
@@ -347,14 +333,8 @@ void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
         .memory_bytes = kv_store_index_bytes(max_blocks, store->block_size) +
                         kv_store_threads_bytes(&store->file),
         .is_owner = atomic_load(&store->is_owner),
-        .num_written = work.num_written,
-        .num_read = work.num_read,
         .num_evicted = atomic_load(&store->num_evicted),
-        .bytes_written = work.bytes_written,
-        .bytes_read = work.bytes_read,
         .num_damaged = atomic_load(&store->num_damaged),
-        .num_failed_writes = work.num_failed_writes,
-        .write_ns = work.write_ns,
-        .read_ns = work.read_ns,
     };
+    kv_store_threads_count(store->threads, out);
 }

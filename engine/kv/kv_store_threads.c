@@ -33,7 +33,9 @@ struct job_ring {
 };
 
 struct kv_store_threads {
-    struct kv_store_threads_config config;
+    struct kv_store_file *file;
+    void (*wake)(void *context);
+    void *wake_context;
     struct kv_store_room rooms[2];  /* by is_read, as all below */
     struct kv_store_job *jobs;      /* [2 * KV_STORE_MAX_JOBS] */
     int32_t *tokens;                /* of the jobs */
@@ -46,7 +48,7 @@ struct kv_store_threads {
     int32_t num_started;
     int32_t num_running;       /* under the writer's lock */
     pthread_cond_t ended;      /* a write or a thread, with the writer's lock */
-    pthread_mutex_t wake_lock; /* of config.wake and its context; the engine takes it when idle */
+    pthread_mutex_t wake_lock; /* of `wake` and its context; the engine takes it when idle */
     int32_t num_failures;      /* in a row; writer only, up to watch_ns */
     const struct kv_store_index *owned; /* NULL: not the owner */
     uint64_t written_stamp;
@@ -58,7 +60,7 @@ struct kv_store_threads {
     atomic_bool stops;
     atomic_bool has_news;            /* of the writer, of which the reader tells the engine */
     _Atomic int64_t busy_from_ns[2]; /* 0: it waits for work */
-    _Atomic uint64_t num_done[2], bytes_done[2], work_ns[2], num_failed_writes;
+    _Atomic uint64_t num_done[2], work_ns[2], num_failed_writes;
 };
 
 /* --- Rings --- */
@@ -87,8 +89,8 @@ static struct kv_store_job *ring_take(struct job_ring *ring) {
  * wait for it while it has the engine's lock. */
 static void call_wake(struct kv_store_threads *threads) {
     pthread_mutex_lock(&threads->wake_lock); /* kept meanwhile: see kv_store_set_wake */
-    if (threads->config.wake != NULL)
-        threads->config.wake(threads->config.context);
+    if (threads->wake != NULL)
+        threads->wake(threads->wake_context);
     pthread_mutex_unlock(&threads->wake_lock);
 }
 
@@ -126,10 +128,8 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) 
     bool is_read = job->is_read;
     job->end_ns = clock_now_ns();
     atomic_fetch_add(&threads->work_ns[is_read], (uint64_t)(job->end_ns - job->begin_ns));
-    if (job->is_ok) {
+    if (job->is_ok)
         atomic_fetch_add(&threads->num_done[is_read], 1);
-        atomic_fetch_add(&threads->bytes_done[is_read], threads->config.file->config.block_bytes);
-    }
     pthread_mutex_lock(&threads->lock[is_read]);
     if (job->state == JOB_ACCEPTED)
         job->state = JOB_ENDED;
@@ -167,23 +167,22 @@ static void note_failure(struct kv_store_threads *threads) {
     atomic_fetch_add(&threads->num_failed_writes, 1);
     if (++threads->num_failures < MAX_FAILURES)
         return;
-    log_warning("kv-store: %s: %s; writes nothing for a minute", threads->config.folder->path,
+    log_warning("kv-store: %s: %s; writes nothing for a minute", threads->file->config.folder->path,
                 strerror(errno));
     threads->num_failures = 0;
     atomic_store(&threads->paused_until_ns, clock_now_ns() + PAUSE_NS);
 }
 
 static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
-    if (generation == 0 || generation == threads->config.file->generation)
+    if (generation == 0 || generation == threads->file->generation)
         return;
-    if (threads->config.file->ops->renew(threads->config.file, &threads->rooms[false],
-                                         generation) != 0)
-        log_warning("kv-store: %s cannot be cleared: %s", threads->config.folder->path,
+    if (threads->file->ops->renew(threads->file, &threads->rooms[false], generation) != 0)
+        log_warning("kv-store: %s cannot be cleared: %s", threads->file->config.folder->path,
                     strerror(errno));
 }
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
-    const struct kv_store_file *file = threads->config.file;
+    const struct kv_store_file *file = threads->file;
     struct kv_store_room *room = &threads->rooms[false];
     job->begin_ns = clock_now_ns();
     if (!kv_store_threads_is_paused(threads) && is_wanted(threads, job)) {
@@ -212,16 +211,17 @@ static void write_stamps(struct kv_store_threads *threads) {
     if (owned == NULL || kv_store_index_last_stamp(owned) == threads->written_stamp)
         return;
     threads->written_stamp = kv_store_index_last_stamp(owned);
-    if (threads->config.file->ops->write_stamps(threads->config.file,
-                                                kv_store_index_stamps(owned)) != 0)
-        log_debug("kv-store: %s: last uses: %s", threads->config.folder->path, strerror(errno));
+    if (threads->file->ops->write_stamps(threads->file, kv_store_index_stamps(owned)) != 0)
+        log_debug("kv-store: %s: last uses: %s", threads->file->config.folder->path,
+                  strerror(errno));
 }
 
-int kv_store_view_load(struct kv_store_view *view, struct kv_store_file *file,
-                       struct kv_store_room *room, uint64_t *num_damaged, struct error *err) {
+static int load_view(struct kv_store_threads *threads, struct kv_store_view *view,
+                     uint64_t *num_damaged, struct error *err) {
+    struct kv_store_file *file = threads->file;
     *view = (struct kv_store_view){.generation = file->generation,
                                    .is_owner = file->config.folder->is_owner};
-    return file->ops->load(file, room, &view->index, num_damaged, err);
+    return file->ops->load(file, &threads->rooms[false], &view->index, num_damaged, err);
 }
 
 static void destroy_view(struct kv_store_view *view) {
@@ -233,19 +233,18 @@ static void destroy_view(struct kv_store_view *view) {
 /* The last uses are of an index that stays: nobody else changes what the owner has. */
 static const struct kv_store_index *owned_index(const struct kv_store_threads *threads,
                                                 const struct kv_store_view *view) {
-    bool is_owned = view->is_owner && threads->config.file->ops->write_stamps != NULL;
+    bool is_owned = view->is_owner && threads->file->ops->write_stamps != NULL;
     return is_owned ? view->index : NULL;
 }
 
 /* Looks whether others have changed something, or the owner has ended. */
 static void watch_others(struct kv_store_threads *threads) {
-    struct kv_store_file *file = threads->config.file;
-    struct kv_store_room *room = &threads->rooms[false];
+    struct kv_store_file *file = threads->file;
     int64_t begin_ns = clock_now_ns();
     uint64_t num_damaged = 0;
-    if (file->ops->look(file, room)) {
+    if (file->ops->look(file, &threads->rooms[false])) {
         struct kv_store_view *view = calloc(1, sizeof(*view));
-        if (view != NULL && kv_store_view_load(view, file, room, &num_damaged, NULL) == 0) {
+        if (view != NULL && load_view(threads, view, &num_damaged, NULL) == 0) {
             threads->owned = owned_index(threads, view);
             if (threads->owned != NULL)
                 log_info("kv-store: %s is owned by this process now", file->config.folder->path);
@@ -297,7 +296,7 @@ static void *writer_main(void *argument) {
 /* --- The reader --- */
 
 static void read_one(struct kv_store_threads *threads, struct kv_store_job *job) {
-    const struct kv_store_file *file = threads->config.file;
+    const struct kv_store_file *file = threads->file;
     job->begin_ns = clock_now_ns();
     atomic_store(&threads->busy_from_ns[true], job->begin_ns);
     if (is_wanted(threads, job)) {
@@ -410,8 +409,8 @@ size_t kv_store_threads_bytes(const struct kv_store_file *file) {
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
                                void *context) {
     pthread_mutex_lock(&threads->wake_lock);
-    threads->config.wake = wake;
-    threads->config.context = context;
+    threads->wake = wake;
+    threads->wake_context = context;
     pthread_mutex_unlock(&threads->wake_lock);
 }
 
@@ -440,20 +439,20 @@ bool kv_store_threads_next_view(struct kv_store_threads *threads, struct kv_stor
     return true;
 }
 
-void kv_store_threads_get_work(struct kv_store_threads *threads, struct kv_store_work *out) {
-    *out = (struct kv_store_work){.num_written = atomic_load(&threads->num_done[false]),
-                                  .num_read = atomic_load(&threads->num_done[true]),
-                                  .bytes_written = atomic_load(&threads->bytes_done[false]),
-                                  .bytes_read = atomic_load(&threads->bytes_done[true]),
-                                  .num_failed_writes = atomic_load(&threads->num_failed_writes),
-                                  .write_ns = atomic_load(&threads->work_ns[false]),
-                                  .read_ns = atomic_load(&threads->work_ns[true])};
+void kv_store_threads_count(struct kv_store_threads *threads, struct kv_store_counts *out) {
+    out->num_written = atomic_load(&threads->num_done[false]);
+    out->num_read = atomic_load(&threads->num_done[true]);
+    out->bytes_written = out->num_written * threads->file->config.block_bytes;
+    out->bytes_read = out->num_read * threads->file->config.block_bytes;
+    out->num_failed_writes = atomic_load(&threads->num_failed_writes);
+    out->write_ns = atomic_load(&threads->work_ns[false]);
+    out->read_ns = atomic_load(&threads->work_ns[true]);
 }
 
 /* --- Life --- */
 
 static int allocate(struct kv_store_threads *threads, struct error *err) {
-    const struct kv_store_file *file = threads->config.file;
+    const struct kv_store_file *file = threads->file;
     size_t count = 2 * KV_STORE_MAX_JOBS, block_size = (size_t)file->config.block_size;
     threads->jobs = calloc(count, sizeof(*threads->jobs));
     threads->tokens = calloc(count, block_size * sizeof(*threads->tokens));
@@ -503,16 +502,22 @@ static void init_sync(struct kv_store_threads *threads) {
     }
 }
 
-int kv_store_threads_create(const struct kv_store_threads_config *config,
-                            const struct kv_store_view *view, struct kv_store_threads **out,
-                            struct error *err) {
+int kv_store_threads_create(struct kv_store_file *file, void (*wake)(void *context), void *context,
+                            struct kv_store_view *view, uint64_t *num_damaged,
+                            struct kv_store_threads **out, struct error *err) {
     struct kv_store_threads *threads = calloc(1, sizeof(*threads));
     if (threads == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for its threads");
-    threads->config = *config;
-    threads->owned = owned_index(threads, view);
+    threads->file = file;
+    threads->wake = wake;
+    threads->wake_context = context;
     init_sync(threads);
-    if (allocate(threads, err) != 0 || start(threads, err) != 0) {
+    if (allocate(threads, err) != 0 || load_view(threads, view, num_damaged, err) != 0) {
+        kv_store_threads_destroy(threads);
+        return -1;
+    }
+    threads->owned = owned_index(threads, view);
+    if (start(threads, err) != 0) {
         kv_store_threads_destroy(threads);
         return -1;
     }

@@ -43,28 +43,13 @@ struct kv_store_view {
     bool is_owner;
 };
 
-struct kv_store_work {
-    uint64_t num_written, num_read, bytes_written, bytes_read, num_failed_writes;
-    uint64_t write_ns, read_ns;
-};
-
-struct kv_store_threads_config {
-    struct kv_store_folder *folder; /* outlives the threads */
-    struct kv_store_file *file;     /* too */
-    void (*wake)(void *context);
-    void *context;
-};
-
-/* Reads the view of files that were opened; logs how many records are damaged and adds them up. */
-int kv_store_view_load(struct kv_store_view *view, struct kv_store_file *file,
-                       struct kv_store_room *room, uint64_t *num_damaged, struct error *err);
-
 size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
-/* Starts them. The stamps of the view are written to the file now and then, if it is the owner's.
- */
-int kv_store_threads_create(const struct kv_store_threads_config *config,
-                            const struct kv_store_view *view, struct kv_store_threads **out,
-                            struct error *err);
+/* Reads what the files hold, of which it adds up what is damaged, and starts the threads. The last
+ * uses of the view are written to the file now and then, if it is the owner's. The file and its
+ * folder outlive them. `wake`: see kv_store_config. */
+int kv_store_threads_create(struct kv_store_file *file, void (*wake)(void *context), void *context,
+                            struct kv_store_view *view, uint64_t *num_damaged,
+                            struct kv_store_threads **out, struct error *err);
 /* Waits some seconds for them. Returns false if one hangs: it uses what it was given for as long as
  * the process lives. Accepts NULL. */
 bool kv_store_threads_destroy(struct kv_store_threads *threads);
@@ -90,7 +75,7 @@ bool kv_store_threads_is_paused(struct kv_store_threads *threads);
 void kv_store_threads_renew(struct kv_store_threads *threads, uint64_t generation);
 /* Returns whether the view has changed; if so exchanges it. */
 bool kv_store_threads_next_view(struct kv_store_threads *threads, struct kv_store_view *view);
-/* Any thread. */
-void kv_store_threads_get_work(struct kv_store_threads *threads, struct kv_store_work *out);
+/* Sets what was read and written. Any thread. */
+void kv_store_threads_count(struct kv_store_threads *threads, struct kv_store_counts *out);
 
 #endif
