@@ -61,12 +61,27 @@ static int32_t slots_in(const struct kv_store_file *file, int64_t bytes) {
 
 /* --- Reading and writing --- */
 
+int kv_store_file_open_direct(const struct kv_store_file *file, const char *name, int flags) {
+    int folder_fd = file->config.folder->fd;
+    flags |= O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = openat(folder_fd, name, flags | O_DIRECT, 0600);
+    return fd >= 0 || errno != EINVAL ? fd : openat(folder_fd, name, flags, 0600);
+}
+
+bool kv_store_file_is_direct(int fd) {
+    return (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+}
+
 int kv_store_file_transfer(int fd, bool writes, void *data, size_t bytes, off_t at) {
     for (size_t done = 0; done < bytes;) {
         char *rest = (char *)data + done;
         ssize_t more = writes ? pwrite(fd, rest, bytes - done, at + (off_t)done)
                               : pread(fd, rest, bytes - done, at + (off_t)done);
         if (more < 0 && errno == EINTR)
+            continue;
+        /* A file system may take the flag and then refuse to read or write. */
+        if (more < 0 && errno == EINVAL && kv_store_file_is_direct(fd) &&
+            fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT) == 0)
             continue;
         if (more == 0)
             errno = EIO;
@@ -251,40 +266,21 @@ static int make_files(struct kv_store_file *file, struct kv_store_room *room, st
 
 /* --- Opening --- */
 
-static int open_one(const struct kv_store_file *file, const char *name, int flags, int *out,
+static int open_one(const struct kv_store_file *file, const char *name, int *out,
                     struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
-    flags |= file->config.read_only ? O_RDONLY : O_RDWR;
-    if (folder->is_owner)
-        flags |= O_CREAT;
-    *out = openat(folder->fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    int flags = file->config.read_only ? O_RDONLY : O_RDWR;
+    bool is_direct = out == &file->slots_fd;
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | (folder->is_owner ? O_CREAT : 0);
+    *out = is_direct ? kv_store_file_open_direct(file, name, flags)
+                     : openat(folder->fd, name, flags, 0600);
     struct stat info;
     if (*out < 0)
         return error_set(err, errno == ENOENT && !folder->is_owner ? ERROR_UNAVAILABLE : ERROR_IO,
                          "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
     if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode))
         return 0;
-    close(*out);
-    *out = -1;
     return error_set(err, ERROR_IO, "kv-store: %s/%s is not a file", folder->path, name);
-}
-
-static int open_both(struct kv_store_file *file, struct error *err) {
-    if (open_one(file, "records", 0, &file->records_fd, err) != 0)
-        return -1;
-    file->is_direct = open_one(file, "slots", O_DIRECT, &file->slots_fd, NULL) == 0;
-    return file->is_direct ? 0 : open_one(file, "slots", 0, &file->slots_fd, err);
-}
-
-/* A file system may take the flag and then refuse to read. */
-static int try_direct(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
-    if (!file->is_direct ||
-        kv_store_file_transfer(file->slots_fd, false, room->block, file->slot_bytes, 0) == 0 ||
-        errno != EINVAL)
-        return 0;
-    close(file->slots_fd);
-    file->is_direct = false;
-    return open_one(file, "slots", 0, &file->slots_fd, err);
 }
 
 static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
@@ -308,13 +304,13 @@ static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, s
 
 static int open_slots(struct kv_store_file *file, struct error *err) {
     struct kv_store_room room = {0};
-    int status = open_both(file, err);
+    int status = open_one(file, "records", &file->records_fd, err);
+    if (status == 0)
+        status = open_one(file, "slots", &file->slots_fd, err);
     if (status == 0)
         status = kv_store_room_init(&room, file, err);
     if (status == 0)
         status = use_or_make(file, &room, err);
-    if (status == 0)
-        status = try_direct(file, &room, err);
     kv_store_room_finish(&room);
     if (status != 0)
         kv_store_file_close(file);
@@ -332,7 +328,6 @@ int kv_store_file_open(struct kv_store_file *file, const struct kv_store_file_co
                                    .ops = folder->is_shared ? &kv_store_named : &kv_store_slots,
                                    .records_fd = -1,
                                    .slots_fd = -1,
-                                   .is_direct = true,
                                    .slot_bytes = round_up(config->block_bytes, KV_STORE_PAGE_BYTES),
                                    .record_bytes = record_bytes,
                                    .head_bytes = round_up(record_bytes, KV_STORE_PAGE_BYTES),

@@ -50,7 +50,6 @@ struct kv_store_file {
     struct kv_store_file_config config;
     const struct kv_store_ops *ops;
     int records_fd, slots_fd;
-    bool is_direct; /* blocks are read and written without the page cache */
     size_t slot_bytes, record_bytes, head_bytes; /* the last: a record in whole pages */
     uint64_t generation;
     /* of the header that was read or written last */
@@ -139,6 +138,10 @@ bool kv_store_record_open_block(const struct kv_store_file *file, struct kv_stor
 /* Where it lies in its file. */
 off_t kv_store_file_record_at(const struct kv_store_file *file, int32_t slot);
 off_t kv_store_file_slot_at(const struct kv_store_file *file, int32_t slot);
+/* Opens a file of the folder without the page cache, if the file system can. Returns -1 with errno.
+ */
+int kv_store_file_open_direct(const struct kv_store_file *file, const char *name, int flags);
+bool kv_store_file_is_direct(int fd);
 /* Reads or writes all of it. Returns -1 with errno, EIO for a file that ends before. */
 int kv_store_file_transfer(int fd, bool writes, void *data, size_t bytes, off_t at);
 /* Reads the header again, which its owner may have changed. Returns whether it is of this store. */

@@ -244,27 +244,9 @@ static int load(struct kv_store_file *file, struct kv_store_room *room, struct k
 
 /* --- One block --- */
 
-/* Without the page cache, if the file system can. */
-static int open_file(const struct kv_store_file *file, const char *name, int flags) {
-    int folder_fd = file->config.folder->fd;
-    flags |= O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    int fd = openat(folder_fd, name, flags | O_DIRECT, 0600);
-    return fd >= 0 || errno != EINVAL ? fd : openat(folder_fd, name, flags, 0600);
-}
-
-/* A file system may take the flag and then refuse to read or write. */
-static int transfer(const struct kv_store_file *file, struct kv_store_room *room, int fd,
-                    bool writes) {
-    size_t bytes = (size_t)file_bytes(file);
-    int status = kv_store_file_transfer(fd, writes, room->record, bytes, 0);
-    if (status != 0 && errno == EINVAL && fcntl(fd, F_SETFL, 0) == 0)
-        status = kv_store_file_transfer(fd, writes, room->record, bytes, 0);
-    return status;
-}
-
 /* Closes it; what was not written directly is on the disk before, and leaves the cache. */
 static int finish_file(int fd, int status) {
-    if (status == 0 && (fcntl(fd, F_GETFL) & O_DIRECT) == 0) {
+    if (status == 0 && !kv_store_file_is_direct(fd)) {
         status = fdatasync(fd);
         posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     }
@@ -292,12 +274,13 @@ static int write_named(const struct kv_store_file *file, struct kv_store_room *r
         return -1;
     memcpy(folder, name, 2);
     snprintf(temporary, sizeof(temporary), "%s/%s%016" PRIx64, folder, writing, number);
-    int fd = open_file(file, temporary, O_WRONLY | O_CREAT | O_EXCL);
+    int fd = kv_store_file_open_direct(file, temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (fd < 0 && errno == ENOENT && (mkdirat(folder_fd, folder, 0700) == 0 || errno == EEXIST))
-        fd = open_file(file, temporary, O_WRONLY | O_CREAT | O_EXCL);
+        fd = kv_store_file_open_direct(file, temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (fd < 0)
         return -1;
-    if (finish_file(fd, transfer(file, room, fd, true)) == 0 &&
+    if (finish_file(
+            fd, kv_store_file_transfer(fd, true, room->record, (size_t)file_bytes(file), 0)) == 0 &&
         renameat(folder_fd, temporary, folder_fd, name) == 0)
         return 0;
     int code = errno;
@@ -319,11 +302,12 @@ static enum kv_store_found read_named(const struct kv_store_file *file, struct k
     (void)slot;
     (void)generation;
     name_block(content, identity_of(file, 0), name);
-    int fd = open_file(file, name, O_RDONLY);
+    int fd = kv_store_file_open_direct(file, name, O_RDONLY);
     if (fd < 0)
         return errno == ENOENT || errno == ESTALE ? KV_STORE_GONE : KV_STORE_DAMAGED;
-    bool is_read = fstat(fd, &info) == 0 && info.st_size == file_bytes(file) &&
-                   transfer(file, room, fd, false) == 0;
+    bool is_read =
+        fstat(fd, &info) == 0 && info.st_size == file_bytes(file) &&
+        kv_store_file_transfer(fd, false, room->record, (size_t)file_bytes(file), 0) == 0;
     int code = errno;
     bool is_right = is_read && kv_store_record_open(file, room, 0, identity_of(file, 1), content) &&
                     kv_store_record_open_block(file, room, num_drafted);

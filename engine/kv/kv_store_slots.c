@@ -164,7 +164,7 @@ static int write_block(const struct kv_store_file *file, void *block, int32_t sl
     if (kv_store_file_transfer(file->slots_fd, true, block, file->slot_bytes,
                                kv_store_file_slot_at(file, slot)) != 0)
         return -1;
-    if (file->is_direct)
+    if (kv_store_file_is_direct(file->slots_fd))
         return 0;
     unsigned flags =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
