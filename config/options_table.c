@@ -658,7 +658,8 @@ static const struct option_spec table[] = {
      .default_text = "8G",
      .minimum = (int64_t)1 << 20,
      .maximum = 1024 * TIB,
-     .meaning = "size of a model's files in kv-store, which are allocated at once"},
+     .meaning =
+         "size of a model's files in kv-store, which are allocated at once unless it is shared"},
     {.name = "kv-store-key-file",
      .type = OPTION_STRING,
      .flags = OPTION_PATH | OPTION_PER_MODEL,
@@ -672,9 +673,10 @@ static const struct option_spec table[] = {
      .flags = OPTION_PER_MODEL,
      .offset = FIELD(kv_store_mode),
      .default_text = "keep",
-     .choices = "keep forget read-only",
+     .choices = "keep forget read-only shared shared-read-only",
      .meaning = "forget: each start begins with an empty store; read-only: what others have "
-                "stored is found, and nothing is added"},
+                "stored is found, and nothing is added; shared: servers on several machines use "
+                "the folder at once, in a file for each block"},
     {.name = "tensor-parallel-size",
      .type = OPTION_INTEGER,
      .flags = OPTION_PER_MODEL,

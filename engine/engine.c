@@ -21,7 +21,7 @@
 #define DEFAULT_STALL_TIMEOUT_NS (10 * CLOCK_NS_PER_S)
 #define MAX_MASK_THREADS 4
 #define LOOK_NS CLOCK_NS_PER_S /* at an executor that may lose its ranks, while nothing runs */
-#define READ_LOOK_NS (20 * CLOCK_NS_PER_MS) /* at a store that may hang */
+#define STORE_LOOK_NS (20 * CLOCK_NS_PER_MS) /* at a store that may hang */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 /* --- What the core asks --- */
@@ -92,12 +92,13 @@ static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
 /* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false when the
  * thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct engine_inbox *out) {
+    const struct block_tiers *tiers = &engine->core.scheduler.blocks.tiers;
     bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0 ||
-                         engine->core.scheduler.blocks.tiers.num_reads > 0;
+                         tiers->num_reads > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
-    if (engine->core.scheduler.blocks.tiers.num_reads > 0)
-        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + READ_LOOK_NS);
+    if (tiers->num_reads + tiers->num_writes > 0)
+        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + STORE_LOOK_NS);
     if (engine->core.executor->can_lose_ranks)
         deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + LOOK_NS);
     pthread_mutex_lock(&engine->lock);

@@ -94,7 +94,7 @@ bool engine_take_sleep_event(struct engine *engine, enum sleep_event event) {
 static bool may_sleep(const struct engine *engine) {
     const struct engine_core *core = &engine->core;
     return engine_core_is_idle(core) && !core->is_lost && !core->failed &&
-           !block_manager_has_jobs(&core->scheduler.blocks);
+           !block_manager_has_writes(&core->scheduler.blocks);
 }
 
 static bool is_idle_for_long(struct engine *engine) {
@@ -112,10 +112,11 @@ static bool is_due(struct engine *engine) {
     return (is_requested || is_idle) && !has_inbox;
 }
 
-/* What the cache knows lies in blocks that are about to go. Returns whether the executor has no
- * more to do than before. */
+/* What the cache knows lies in blocks that are about to go, and what is read has nobody who awaits
+ * it. Returns whether the executor has no more to do than before. */
 static bool forget_blocks(struct engine *engine) {
     engine_forget_prefixes(engine);
+    block_manager_end_jobs(&engine->core.scheduler.blocks);
     bool runnable = engine_step(engine);
     engine_end_kv_events(engine);
     engine_publish(engine);

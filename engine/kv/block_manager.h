@@ -166,6 +166,9 @@ int32_t block_manager_num_awaited(const struct block_manager *manager,
 /* Returns how long reads of num_reads blocks are likely to take: as the last ones did, and what
  * the running one has already taken if that is long: the disk may have become slow, or hang. */
 int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_reads);
+/* Reports that a prefix is computed because that would take too long. The time expected becomes
+ * shorter, so that a disk which was slow for a while is tried again. */
+void block_manager_note_unread(struct block_manager *manager);
 /* Takes what the store has done, and gives it blocks that steps have brought to the host. Called
  * before a step is planned, unless the executor has lost its memory since the last step. */
 void block_manager_poll(struct block_manager *manager);
@@ -176,8 +179,11 @@ void block_manager_save(struct block_manager *manager);
 /* Has the store get the full blocks of a table that it does not have, even those that it had
  * before. */
 void block_manager_offer(struct block_manager *manager, const struct block_table *table);
-/* Returns whether a block is on its way to the store or from it. */
-bool block_manager_has_jobs(const struct block_manager *manager);
+/* Returns whether a block is on its way to the store. */
+bool block_manager_has_writes(const struct block_manager *manager);
+/* Forgets what the host keeps, and ends the jobs of the store: reads at once, writes within some
+ * seconds. It does not touch the host's blocks after that. */
+void block_manager_end_jobs(struct block_manager *manager);
 /* Returns whether both tables, in each of which exactly num_blocks full blocks are computed, would
  * compute the same full block next; then one of them need not. Each has the tokens of that block.
  * False without caching. */

@@ -140,6 +140,10 @@ int64_t block_manager_reads_ns(const struct block_manager *manager, int32_t num_
     return late_ns + num_reads * manager->tiers.read_block_ns;
 }
 
+void block_manager_note_unread(struct block_manager *manager) {
+    manager->tiers.read_block_ns -= manager->tiers.read_block_ns / READ_WEIGHT;
+}
+
 int32_t block_manager_num_awaited(const struct block_manager *manager,
                                   const struct block_table *table) {
     int32_t count = 0;

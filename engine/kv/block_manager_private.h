@@ -4,6 +4,8 @@
 
 #include "engine/kv/block_manager.h"
 
+#define READ_WEIGHT 8 /* a read counts for an eighth of the mean */
+
 /* Returns how many groups still have a block there: the first ones, since those that see everything
  * drop none. */
 static inline int32_t block_manager_groups_at(const struct block_manager *manager,
@@ -31,9 +33,7 @@ void block_manager_drop_host(struct block_manager *manager, int32_t block);
 
 int block_manager_init_tiers(struct block_manager *manager);
 size_t block_manager_tiers_bytes(const struct block_manager_config *config);
-/* Forgets what the host keeps, and waits for the store. */
-void block_manager_end_jobs(struct block_manager *manager);
-/* Does that, too. */
+/* Ends the jobs, too. */
 void block_manager_finish_tiers(struct block_manager *manager);
 /* Forgets what the host keeps, and what the store was to get. */
 void block_manager_flush_tiers(struct block_manager *manager);

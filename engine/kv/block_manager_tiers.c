@@ -14,8 +14,6 @@
  * blocks at most. */
 #define MAX_JOBS 256
 
-#define NEW_READ_WEIGHT 8 /* a read counts for an eighth of the mean */
-
 static bool has_tiers(const struct block_manager_config *config) {
     return config->caching && config->limits->num_host_blocks > 0 &&
            (config->keeps_evicted || config->store != NULL);
@@ -59,7 +57,7 @@ void block_manager_end_jobs(struct block_manager *manager) {
     if (manager->config.store != NULL)
         manager->config.store->drain(manager->config.store->context);
     block_manager_poll(manager);
-    CHECK(!block_manager_has_jobs(manager));
+    CHECK(manager->tiers.num_reads + manager->tiers.num_writes == 0);
 }
 
 void block_manager_finish_tiers(struct block_manager *manager) {
@@ -280,7 +278,7 @@ static void note_read(struct block_manager *manager, const struct kv_tier_done *
     if (done->is_ok)
         tiers->read_block_ns += tiers->read_block_ns == 0
                                     ? max_int64(done->ns, 1)
-                                    : (done->ns - tiers->read_block_ns) / NEW_READ_WEIGHT;
+                                    : (done->ns - tiers->read_block_ns) / READ_WEIGHT;
     manager->host.blocks[done->host_block].num_drafted = done->num_drafted;
     if (!done->is_ok && is_known(manager, done->host_block))
         forget_kept(manager, done->host_block);
@@ -304,9 +302,9 @@ void block_manager_poll(struct block_manager *manager) {
     write_filled(manager);
 }
 
-bool block_manager_has_jobs(const struct block_manager *manager) {
+bool block_manager_has_writes(const struct block_manager *manager) {
     const struct block_tiers *tiers = &manager->tiers;
-    return tiers->num_filling + tiers->num_reads + tiers->num_writes + tiers->num_unsaved > 0;
+    return tiers->num_filling + tiers->num_writes + tiers->num_unsaved > 0;
 }
 
 int32_t block_manager_find_kept(const struct block_manager *manager,

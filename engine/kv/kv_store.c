@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define LOG_NS (10 * CLOCK_NS_PER_S) /* between two lines about damaged blocks */
+#define HANG_NS (5 * CLOCK_NS_PER_S) /* after which a thread's jobs are abandoned */
 #define OPEN_NS (2 * CLOCK_NS_PER_S) /* for an owner to make the files */
 #define OPEN_PAUSE_NS (20 * CLOCK_NS_PER_MS)
 
@@ -32,6 +33,7 @@ struct kv_store {
     size_t block_bytes;
     int32_t block_size;
     int32_t num_jobs; /* accepted, not reported */
+    bool hangs[2];    /* the writer, the reader */
     int64_t logged_ns;
     pthread_mutex_t saved_lock; /* of changes to the files in saved/, and of the next two */
     struct kept_change *first_change, **last_change;
@@ -59,7 +61,8 @@ static int open_files(struct kv_store *store, const struct kv_store_config *conf
     const struct kv_store_folder_config folder = {.directory = config->directory,
                                                   .key_file = config->key_file,
                                                   .forgets = config->forgets,
-                                                  .read_only = config->read_only};
+                                                  .read_only = config->read_only,
+                                                  .is_shared = config->is_shared};
     struct kv_store_file_config file = {.folder = &store->folder,
                                         .block_bytes = config->block_bytes,
                                         .block_size = config->block_size,
@@ -88,17 +91,6 @@ static int open_made_files(struct kv_store *store, const struct kv_store_config 
     return 0;
 }
 
-static int load_view(struct kv_store *store, struct error *err) {
-    struct kv_store_room room;
-    uint64_t num_damaged = 0;
-    if (kv_store_room_init(&room, &store->file, err) != 0)
-        return -1;
-    int status = kv_store_view_load(&store->view, &store->file, &room, &num_damaged, err);
-    kv_store_room_finish(&room);
-    atomic_store(&store->num_damaged, num_damaged);
-    return status;
-}
-
 int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err) {
     struct kv_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
@@ -110,15 +102,14 @@ int kv_store_open(const struct kv_store_config *config, struct kv_store **out, s
     store->block_bytes = config->block_bytes;
     store->block_size = config->block_size;
     store->logged_ns = -LOG_NS;
-    const struct kv_store_threads_config threads = {.folder = &store->folder,
-                                                    .file = &store->file,
-                                                    .wake = config->wake,
-                                                    .context = config->context};
-    if (open_made_files(store, config, err) != 0 || load_view(store, err) != 0 ||
-        kv_store_threads_create(&threads, &store->view, &store->threads, err) != 0) {
+    uint64_t num_damaged = 0;
+    if (open_made_files(store, config, err) != 0 ||
+        kv_store_threads_create(&store->file, config->wake, config->context, &store->view,
+                                &num_damaged, &store->threads, err) != 0) {
         kv_store_close(store);
         return -1;
     }
+    atomic_store(&store->num_damaged, num_damaged);
     publish_counts(store);
     *out = store;
     return 0;
@@ -159,7 +150,12 @@ static void apply_changes(struct kv_store *store) {
 void kv_store_close(struct kv_store *store) {
     if (store == NULL)
         return;
-    kv_store_threads_destroy(store->threads);
+    if (store->threads != NULL)
+        kv_store_threads_end_jobs(store->threads);
+    if (!kv_store_threads_destroy(store->threads)) {
+        log_warning("kv-store: %s does not answer; it is left", store->folder.path);
+        return;
+    }
     apply_changes(store);
     pthread_mutex_destroy(&store->saved_lock);
     kv_store_index_destroy(store->view.index);
@@ -186,29 +182,50 @@ void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void
 }
 
 int64_t kv_store_reading_ns(const struct kv_store *store) {
-    return kv_store_threads_reading_ns(store->threads);
+    return kv_store_threads_busy_ns(store->threads, true);
 }
 
 void kv_store_drain(const struct kv_store *store) {
-    kv_store_threads_await(store->threads, store->num_jobs);
+    kv_store_threads_end_jobs(store->threads);
 }
 
 /* --- Use --- */
 
-/* Uses what the threads have found in the files of another owner. */
+/* Uses what the threads have found that others have changed. */
 static void update_view(struct kv_store *store) {
+    uint64_t generation = store->view.generation;
+    bool was_owner = store->view.is_owner;
     if (!kv_store_threads_next_view(store->threads, &store->view))
         return;
+    bool is_forgotten = store->view.generation == store->forgotten;
     store->epoch++;
-    if (store->view.generation == store->forgotten && !store->view.is_owner)
+    if (was_owner) { /* it may have been read before all was forgotten */
+        is_forgotten = store->view.generation != generation;
+        store->view.generation = generation;
+    }
+    if (is_forgotten)
         kv_store_index_clear(store->view.index);
     publish_counts(store);
-    if (store->view.generation == store->forgotten && store->view.is_owner)
+    if (is_forgotten && store->view.is_owner && !was_owner)
         kv_store_forget_all(store);
 }
 
+/* Takes nothing more from or to a disk that does not answer, until it does. */
+static void look_for_hangs(struct kv_store *store) {
+    for (int i = 0; i < 2; i++) {
+        bool hangs = kv_store_threads_busy_ns(store->threads, i) > HANG_NS;
+        if (hangs && !store->hangs[i])
+            log_warning("kv-store: %s does not answer for %d s: %s", store->folder.path,
+                        (int)(HANG_NS / CLOCK_NS_PER_S),
+                        i == 0 ? "nothing is written" : "what it has is computed");
+        if (hangs)
+            kv_store_threads_abandon(store->threads, i);
+        store->hangs[i] = hangs;
+    }
+}
+
 static int32_t find(struct kv_store *store, const struct block_content *content) {
-    int32_t slot = kv_store_index_find(store->view.index, content);
+    int32_t slot = store->hangs[true] ? -1 : kv_store_index_find(store->view.index, content);
     if (slot >= 0)
         kv_store_index_touch(store->view.index, slot);
     return slot;
@@ -241,13 +258,14 @@ static void fill_job(const struct kv_store *store, struct kv_store_job *job,
 bool kv_store_write(struct kv_store *store, const struct block_content *content,
                     int32_t num_drafted, const struct kv_store_part *parts, int32_t num_parts,
                     int32_t tag) {
-    bool evicted;
-    if (!store->view.is_owner || kv_store_threads_is_paused(store->threads))
+    bool evicted = false;
+    struct block_content left;
+    if (!store->view.is_owner || store->hangs[false] || kv_store_threads_is_paused(store->threads))
         return false;
     struct kv_store_job *job = kv_store_threads_new_job(store->threads, false);
     if (job == NULL)
         return false;
-    job->slot = kv_store_index_take(store->view.index, content, &evicted);
+    job->slot = kv_store_index_take(store->view.index, content, &evicted, &left);
     if (job->slot < 0) {
         kv_store_threads_free_job(store->threads, job);
         return false;
@@ -255,6 +273,9 @@ bool kv_store_write(struct kv_store *store, const struct block_content *content,
     if (evicted)
         atomic_fetch_add_explicit(&store->num_evicted, 1, memory_order_relaxed);
     fill_job(store, job, content, parts, num_parts);
+    job->has_left = evicted;
+    if (evicted)
+        job->left = left;
     job->num_drafted = num_drafted;
     job->tag = tag;
     store->num_jobs++;
@@ -287,38 +308,51 @@ static void note_damage(struct kv_store *store, int64_t now_ns) {
                 store->folder.path, (unsigned long long)count);
 }
 
-/* Slots still mean what they did when the job was accepted. */
-static void apply(struct kv_store *store, const struct kv_store_job *job) {
+/* Slots still mean what they did when the job was accepted. Of an abandoned one the result is not
+ * known. */
+static void apply(struct kv_store *store, const struct kv_store_job *job, bool is_ok) {
     struct kv_store_index *index = store->view.index;
-    if (job->is_read) {
-        if (!job->is_ok && !job->is_dropped)
-            kv_store_index_drop(index, job->slot);
-        kv_store_index_unpin(index, job->slot);
-        if (job->is_damaged)
-            note_damage(store, job->end_ns);
-    } else if (job->is_ok) {
+    bool is_known = job->state == JOB_ENDED;
+    if (!job->is_read && is_ok)
         kv_store_index_written(index, job->slot);
-    } else {
+    else if (!job->is_read || (is_known && !is_ok))
         kv_store_index_drop(index, job->slot);
-    }
+    if (job->is_read)
+        kv_store_index_unpin(index, job->slot);
+    if (is_known && job->is_damaged)
+        note_damage(store, job->end_ns);
+}
+
+/* What was written while others' files were listed may not be in the new view. What leaves for it
+ * does not leave the folder; the next listing sees to that. */
+static void add_written(struct kv_store *store, const struct kv_store_job *job) {
+    struct block_content left;
+    bool evicted;
+    int32_t slot = kv_store_index_take(store->view.index, &job->content, &evicted, &left);
+    if (slot >= 0)
+        kv_store_index_written(store->view.index, slot);
 }
 
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     update_view(store);
     apply_changes(store);
+    look_for_hangs(store);
     struct kv_store_job *job = kv_store_threads_next_done(store->threads);
     if (job == NULL)
         return false;
+    *out = (struct kv_store_done){.tag = job->tag, .is_read = job->is_read};
+    if (job->state == JOB_ENDED) {
+        /* What was verified stays right when a new view gives slots another meaning. */
+        bool is_forgotten =
+            job->generation == store->forgotten || job->generation != store->view.generation;
+        out->is_ok = job->is_ok && !(job->is_read && is_forgotten);
+        out->num_drafted = job->num_drafted;
+        out->ns = job->end_ns - job->begin_ns;
+    }
     if (job->epoch == store->epoch)
-        apply(store, job);
-    /* What was verified stays right when a new view gives slots another meaning. */
-    bool is_forgotten =
-        job->generation == store->forgotten || job->generation != store->view.generation;
-    *out = (struct kv_store_done){.tag = job->tag,
-                                  .is_read = job->is_read,
-                                  .is_ok = job->is_ok && !(job->is_read && is_forgotten),
-                                  .num_drafted = job->num_drafted,
-                                  .ns = job->end_ns - job->begin_ns};
+        apply(store, job, job->state == JOB_ENDED && job->is_ok);
+    else if (!job->is_read && out->is_ok && job->generation == store->view.generation)
+        add_written(store, job);
     kv_store_threads_free_job(store->threads, job);
     store->num_jobs--;
     publish_counts(store);
@@ -453,8 +487,6 @@ int kv_store_erase_saved(struct kv_store *store, const char *name, struct error 
 }
 
 void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
-    struct kv_store_work work;
-    kv_store_threads_get_work(store->threads, &work);
     int32_t max_blocks = atomic_load(&store->max_blocks);
     *out = (struct kv_store_counts){
         .num_blocks = atomic_load(&store->num_blocks),
@@ -463,14 +495,8 @@ void kv_store_get_counts(struct kv_store *store, struct kv_store_counts *out) {
         .memory_bytes = kv_store_index_bytes(max_blocks, store->block_size) +
                         kv_store_threads_bytes(&store->file),
         .is_owner = atomic_load(&store->is_owner),
-        .num_written = work.num_written,
-        .num_read = work.num_read,
         .num_evicted = atomic_load(&store->num_evicted),
-        .bytes_written = work.bytes_written,
-        .bytes_read = work.bytes_read,
         .num_damaged = atomic_load(&store->num_damaged),
-        .num_failed_writes = work.num_failed_writes,
-        .write_ns = work.write_ns,
-        .read_ns = work.read_ns,
     };
+    kv_store_threads_count(store->threads, out);
 }

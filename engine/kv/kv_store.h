@@ -12,6 +12,11 @@
  * owner has added, and as a miss what it has dropped; kv_store_next_done takes it over, so that
  * what kv_store_has finds does not change between two calls of that.
  *
+ * In a shared folder, of a network file system perhaps, each is an owner and notices that of the
+ * others. Of all identities together the least recently used leaves.
+ *
+ * A disk that has not answered for some seconds has no jobs any more, and gets none until it does.
+ *
  * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
  * say otherwise, and wait neither for the disk nor for a thread that does. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_H
@@ -37,6 +42,7 @@ struct kv_store_config {
     const char *key_file;  /* 32 bytes or 64 hexadecimal digits; NULL: not encrypted */
     bool forgets;          /* what was stored before is dropped, and the secret stays in memory */
     bool read_only;        /* never becomes the owner */
+    bool is_shared;        /* all write, on other machines too; for any identities */
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */
@@ -82,7 +88,8 @@ struct kv_store_done {
  * option or file; with ERROR_UNAVAILABLE if another process owns it for something else. */
 int kv_store_open(const struct kv_store_config *config, struct kv_store **out, struct error *err);
 /* Finishes writes that were accepted, those that can be within some seconds, and reports nothing
- * any more. The parts of jobs are the caller's again. Accepts NULL. */
+ * any more. The parts of jobs are the caller's again. A thread that hangs in the disk is left with
+ * what it uses. Accepts NULL. */
 void kv_store_close(struct kv_store *store);
 
 /* Replaces the configuration's function, while there are no jobs. Waits for a call of the one
@@ -113,8 +120,8 @@ bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out);
 bool kv_store_is_idle(const struct kv_store *store);
 /* Returns for how long the read that has begun last has been running; 0: it has ended. */
 int64_t kv_store_reading_ns(const struct kv_store *store);
-/* Waits until all accepted jobs have ended, which kv_store_next_done then reports. Those that have
- * not begun end without success: reads at once, writes after some seconds. */
+/* Ends all accepted jobs, which kv_store_next_done then reports. Reads end without success at once,
+ * writes if they take more than some seconds. */
 void kv_store_drain(const struct kv_store *store);
 /* Finds none of the blocks any more. As the owner, the files are cleared soon after; otherwise they
  * stay as they are and nothing is found until the owner has cleared them, too. Jobs still end; a

@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define PAGE_BYTES 4096
 #define LEFT_SHARE 20   /* of the free room of a disk is left where the store wants all */
 #define CHANGES_AT 2048 /* in the header's page */
 #define FORMAT_VERSION 1
@@ -44,7 +42,7 @@ static size_t round_up(size_t bytes, size_t unit) {
 }
 
 off_t kv_store_file_record_at(const struct kv_store_file *file, int32_t slot) {
-    return PAGE_BYTES + (off_t)slot * (off_t)file->record_bytes;
+    return KV_STORE_PAGE_BYTES + (off_t)slot * (off_t)file->record_bytes;
 }
 
 off_t kv_store_file_slot_at(const struct kv_store_file *file, int32_t slot) {
@@ -57,32 +55,33 @@ static off_t records_bytes(const struct kv_store_file *file, int32_t num_slots) 
 
 static int32_t slots_in(const struct kv_store_file *file, int64_t bytes) {
     size_t of_slot = file->slot_bytes + file->record_bytes + sizeof(uint64_t);
-    int64_t count = (bytes - PAGE_BYTES) / (int64_t)of_slot;
+    int64_t count = (bytes - KV_STORE_PAGE_BYTES) / (int64_t)of_slot;
     return (int32_t)min_int64(max_int64(count, 0), INT32_MAX / 2);
 }
 
 /* --- Reading and writing --- */
 
-int kv_store_file_read_at(int fd, void *data, size_t bytes, off_t at) {
-    size_t have = 0;
-    while (have < bytes) {
-        ssize_t more = pread(fd, (char *)data + have, bytes - have, at + (off_t)have);
-        if (more < 0 && errno == EINTR)
-            continue;
-        if (more == 0)
-            errno = EIO;
-        if (more <= 0)
-            return -1;
-        have += (size_t)more;
-    }
-    return 0;
+int kv_store_file_open_direct(const struct kv_store_file *file, const char *name, int flags) {
+    int folder_fd = file->config.folder->fd;
+    flags |= O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = openat(folder_fd, name, flags | O_DIRECT, 0600);
+    return fd >= 0 || errno != EINVAL ? fd : openat(folder_fd, name, flags, 0600);
 }
 
-int kv_store_file_write_at(int fd, const void *data, size_t bytes, off_t at) {
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t more = pwrite(fd, (const char *)data + done, bytes - done, at + (off_t)done);
+bool kv_store_file_is_direct(int fd) {
+    return (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+}
+
+int kv_store_file_transfer(int fd, bool writes, void *data, size_t bytes, off_t at) {
+    for (size_t done = 0; done < bytes;) {
+        char *rest = (char *)data + done;
+        ssize_t more = writes ? pwrite(fd, rest, bytes - done, at + (off_t)done)
+                              : pread(fd, rest, bytes - done, at + (off_t)done);
         if (more < 0 && errno == EINTR)
+            continue;
+        /* A file system may take the flag and then refuse to read or write. */
+        if (more < 0 && errno == EINVAL && kv_store_file_is_direct(fd) &&
+            fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT) == 0)
             continue;
         if (more == 0)
             errno = EIO;
@@ -100,7 +99,8 @@ void kv_store_file_count_change(const struct kv_store_file *file) {
 
 uint64_t kv_store_file_num_changes(const struct kv_store_file *file) {
     uint64_t changes;
-    return kv_store_file_read_at(file->records_fd, &changes, sizeof(changes), CHANGES_AT) == 0
+    return kv_store_file_transfer(file->records_fd, false, &changes, sizeof(changes), CHANGES_AT) ==
+                   0
                ? changes
                : 0;
 }
@@ -110,10 +110,10 @@ uint64_t kv_store_file_num_changes(const struct kv_store_file *file) {
 int kv_store_room_init(struct kv_store_room *room, const struct kv_store_file *file,
                        struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
-    struct kv_store_room made = {.block = aligned_alloc(PAGE_BYTES, file->slot_bytes),
-                                 .record = malloc(file->record_bytes)};
+    struct kv_store_room made = {
+        .record = aligned_alloc(KV_STORE_PAGE_BYTES, file->head_bytes + file->slot_bytes)};
     int status = -1;
-    if (made.block == NULL || made.record == NULL)
+    if (made.record == NULL)
         error_set(err, ERROR_MEMORY, "kv-store: no memory for a block of %zu bytes",
                   file->slot_bytes);
     else
@@ -123,14 +123,13 @@ int kv_store_room_init(struct kv_store_room *room, const struct kv_store_file *f
         kv_store_room_finish(&made);
         return -1;
     }
-    memset(made.block, 0, file->slot_bytes);
+    made.block = memset(made.record + file->head_bytes, 0, file->slot_bytes);
     *room = made;
     return 0;
 }
 
 void kv_store_room_finish(struct kv_store_room *room) {
     kv_store_cipher_destroy(room->cipher);
-    free(room->block);
     free(room->record);
     *room = (struct kv_store_room){0};
 }
@@ -154,7 +153,7 @@ int kv_store_file_write_header(const struct kv_store_file *file, struct kv_store
         errno = EIO;
         return -1;
     }
-    return kv_store_file_write_at(file->records_fd, &sealed, sizeof(sealed), 0);
+    return kv_store_file_transfer(file->records_fd, true, &sealed, sizeof(sealed), 0);
 }
 
 /* Returns why the header's file is not for this store; NULL: it is. */
@@ -177,7 +176,7 @@ static const char *compare_header(const struct kv_store_file *file, const struct
 static const char *read_header(struct kv_store_file *file, struct kv_store_room *room,
                                bool of_any_size) {
     struct sealed_header sealed;
-    if (kv_store_file_read_at(file->records_fd, &sealed, sizeof(sealed), 0) != 0)
+    if (kv_store_file_transfer(file->records_fd, false, &sealed, sizeof(sealed), 0) != 0)
         return "is empty";
     if (memcmp(sealed.header.magic, magic, sizeof(magic)) != 0)
         return "is not a store of blocks";
@@ -195,12 +194,9 @@ static const char *read_header(struct kv_store_file *file, struct kv_store_room 
     return reason;
 }
 
-int kv_store_file_refresh(struct kv_store_file *file, struct kv_store_room *room,
-                          struct error *err) {
-    const char *reason = read_header(file, room, true);
-    if (reason == NULL)
-        return 0;
-    return error_set(err, ERROR_IO, "kv-store: %s %s", file->config.folder->path, reason);
+bool kv_store_file_refresh(struct kv_store_file *file, struct kv_store_room *room) {
+    file->fits = read_header(file, room, true) == NULL;
+    return file->fits;
 }
 
 /* --- Making the files --- */
@@ -216,23 +212,14 @@ static int reserve(int fd, off_t bytes) {
     return -1;
 }
 
-/* Returns the slots that may fit: in what the disk has free, of which a part is left to others, and
- * in the largest file allowed. */
+/* Returns the slots that may fit in what the disk has free, of which a part is left to others. */
 static int32_t slots_that_may_fit(const struct kv_store_file *file) {
     struct statvfs disk;
-    struct rlimit limit;
-    int64_t slots = slots_in(file, file->config.max_bytes);
-    if (fstatvfs(file->slots_fd, &disk) == 0) {
-        int64_t free = (int64_t)(disk.f_bavail * (uint64_t)disk.f_frsize);
-        slots = min_int64(slots, slots_in(file, free - free / LEFT_SHARE));
-    }
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        int64_t bytes = (int64_t)limit.rlim_cur;
-        slots = min_int64(slots, bytes / (int64_t)file->slot_bytes);
-        slots = min_int64(slots,
-                          (bytes - PAGE_BYTES) / (int64_t)(file->record_bytes + sizeof(uint64_t)));
-    }
-    return (int32_t)max_int64(slots, 0);
+    int32_t slots = slots_in(file, file->config.max_bytes);
+    if (fstatvfs(file->slots_fd, &disk) != 0)
+        return slots;
+    int64_t free = (int64_t)(disk.f_bavail * (uint64_t)disk.f_frsize);
+    return min_int32(slots, slots_in(file, free - free / LEFT_SHARE));
 }
 
 static int reserve_both(struct kv_store_file *file, struct error *err) {
@@ -279,40 +266,21 @@ static int make_files(struct kv_store_file *file, struct kv_store_room *room, st
 
 /* --- Opening --- */
 
-static int open_one(const struct kv_store_file *file, const char *name, int flags, int *out,
+static int open_one(const struct kv_store_file *file, const char *name, int *out,
                     struct error *err) {
     const struct kv_store_folder *folder = file->config.folder;
-    flags |= file->config.read_only ? O_RDONLY : O_RDWR;
-    if (folder->is_owner)
-        flags |= O_CREAT;
-    *out = openat(folder->fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    int flags = file->config.read_only ? O_RDONLY : O_RDWR;
+    bool is_direct = out == &file->slots_fd;
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | (folder->is_owner ? O_CREAT : 0);
+    *out = is_direct ? kv_store_file_open_direct(file, name, flags)
+                     : openat(folder->fd, name, flags, 0600);
     struct stat info;
     if (*out < 0)
         return error_set(err, errno == ENOENT && !folder->is_owner ? ERROR_UNAVAILABLE : ERROR_IO,
                          "kv-store: %s/%s: %s", folder->path, name, strerror(errno));
     if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode))
         return 0;
-    close(*out);
-    *out = -1;
     return error_set(err, ERROR_IO, "kv-store: %s/%s is not a file", folder->path, name);
-}
-
-static int open_both(struct kv_store_file *file, struct error *err) {
-    if (open_one(file, "records", 0, &file->records_fd, err) != 0)
-        return -1;
-    file->is_direct = open_one(file, "slots", O_DIRECT, &file->slots_fd, NULL) == 0;
-    return file->is_direct ? 0 : open_one(file, "slots", 0, &file->slots_fd, err);
-}
-
-/* A file system may take the flag and then refuse to read. */
-static int try_direct(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
-    if (!file->is_direct ||
-        kv_store_file_read_at(file->slots_fd, room->block, file->slot_bytes, 0) == 0 ||
-        errno != EINVAL)
-        return 0;
-    close(file->slots_fd);
-    file->is_direct = false;
-    return open_one(file, "slots", 0, &file->slots_fd, err);
 }
 
 static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, struct error *err) {
@@ -323,6 +291,7 @@ static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, s
     off_t bytes = reason == NULL ? kv_store_file_slot_at(file, file->num_slots) : 0;
     if (folder->is_owner && fstat(file->slots_fd, &info) == 0 && info.st_size < bytes)
         (void)!fallocate(file->slots_fd, 0, 0, bytes); /* it was cut */
+    file->fits = true;
     if (reason == NULL)
         return 0;
     if (!folder->is_owner)
@@ -333,33 +302,44 @@ static int use_or_make(struct kv_store_file *file, struct kv_store_room *room, s
     return make_files(file, room, err);
 }
 
-int kv_store_file_open(struct kv_store_file *file, const struct kv_store_file_config *config,
-                       struct error *err) {
+static int open_slots(struct kv_store_file *file, struct error *err) {
     struct kv_store_room room = {0};
-    CHECK(config->block_bytes >= 1 && config->block_bytes < SIZE_MAX / 2);
-    CHECK(config->block_size >= 1 && config->block_size <= BLOCK_KEY_MAX_TOKENS);
-    *file = (struct kv_store_file){.config = *config,
-                                   .records_fd = -1,
-                                   .slots_fd = -1,
-                                   .slot_bytes = round_up(config->block_bytes, PAGE_BYTES)};
-    file->record_bytes =
-        round_up(sizeof(struct kv_store_record) + (size_t)config->block_size * sizeof(int32_t), 16);
-    if (config->folder->is_owner && slots_in(file, config->max_bytes) < 1)
-        return error_set(err, ERROR_CONFIG,
-                         "kv-store-bytes %lld is too small, a block needs %zu bytes",
-                         (long long)config->max_bytes,
-                         PAGE_BYTES + file->slot_bytes + file->record_bytes + sizeof(uint64_t));
-    int status = open_both(file, err);
+    int status = open_one(file, "records", &file->records_fd, err);
+    if (status == 0)
+        status = open_one(file, "slots", &file->slots_fd, err);
     if (status == 0)
         status = kv_store_room_init(&room, file, err);
     if (status == 0)
         status = use_or_make(file, &room, err);
-    if (status == 0)
-        status = try_direct(file, &room, err);
     kv_store_room_finish(&room);
     if (status != 0)
         kv_store_file_close(file);
     return status;
+}
+
+int kv_store_file_open(struct kv_store_file *file, const struct kv_store_file_config *config,
+                       struct error *err) {
+    const struct kv_store_folder *folder = config->folder;
+    size_t record_bytes =
+        round_up(sizeof(struct kv_store_record) + (size_t)config->block_size * sizeof(int32_t), 16);
+    CHECK(config->block_bytes >= 1 && config->block_bytes < SIZE_MAX / 2);
+    CHECK(config->block_size >= 1 && config->block_size <= BLOCK_KEY_MAX_TOKENS);
+    *file = (struct kv_store_file){.config = *config,
+                                   .ops = folder->is_shared ? &kv_store_named : &kv_store_slots,
+                                   .records_fd = -1,
+                                   .slots_fd = -1,
+                                   .slot_bytes = round_up(config->block_bytes, KV_STORE_PAGE_BYTES),
+                                   .record_bytes = record_bytes,
+                                   .head_bytes = round_up(record_bytes, KV_STORE_PAGE_BYTES),
+                                   .generation = 1};
+    size_t smallest = folder->is_shared ? file->head_bytes + file->slot_bytes
+                                        : KV_STORE_PAGE_BYTES + file->slot_bytes + record_bytes +
+                                              sizeof(uint64_t);
+    if (folder->is_owner && config->max_bytes < (int64_t)smallest)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store-bytes %lld is too small, a block needs %zu bytes",
+                         (long long)config->max_bytes, smallest);
+    return folder->is_shared ? 0 : open_slots(file, err);
 }
 
 void kv_store_file_close(struct kv_store_file *file) {

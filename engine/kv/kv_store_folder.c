@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,14 +63,18 @@ bool kv_store_folder_try_lock(struct kv_store_folder *folder) {
 }
 
 void kv_store_folder_unlock(struct kv_store_folder *folder) {
-    if (folder->is_owner)
-        flock(folder->lock_fd, LOCK_UN);
+    if (folder->is_shared || !folder->is_owner)
+        return;
+    flock(folder->lock_fd, LOCK_UN);
     folder->is_owner = false;
 }
 
 static int open_lock(struct kv_store_folder *folder, const struct kv_store_folder_config *config,
                      struct error *err) {
     if (config->read_only)
+        return 0;
+    folder->is_owner = config->is_shared;
+    if (config->is_shared)
         return 0;
     folder->lock_fd =
         openat(folder->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
@@ -88,18 +94,30 @@ static int write_whole(int fd, const void *data, size_t bytes) {
     return written == (ssize_t)bytes ? fsync(fd) : -1;
 }
 
+/* In a shared folder several may do that at once: the first one's stays. */
+static int put_secret(const struct kv_store_folder *folder, const char *name) {
+    int status = folder->is_shared ? linkat(folder->fd, name, folder->fd, "secret", 0)
+                                   : renameat(folder->fd, name, folder->fd, "secret");
+    int code = errno;
+    unlinkat(folder->fd, name, 0);
+    errno = code;
+    return status != 0 && !(folder->is_shared && code == EEXIST) ? -1 : 0;
+}
+
 static int write_secret_file(const struct kv_store_folder *folder, const void *data, size_t bytes,
                              struct error *err) {
-    int fd = openat(folder->fd, "secret.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                    0600);
+    char name[64];
+    uint64_t number = 0;
+    if (folder->is_shared && getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return fail(folder, "/secret", err);
+    snprintf(name, sizeof(name), "secret.%016" PRIx64, number);
+    int fd = openat(folder->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return fail(folder, "/secret.new", err);
+        return fail(folder, "/secret", err);
     int status = fchmod(fd, 0600);
     if (status == 0)
         status = write_whole(fd, data, bytes);
-    if (close(fd) == 0 && status == 0)
-        status = renameat(folder->fd, "secret.new", folder->fd, "secret");
-    if (status != 0)
+    if (close(fd) != 0 || status != 0 || put_secret(folder, name) != 0)
         return fail(folder, "/secret", err);
     fsync(folder->fd); /* a lost secret means a lost store, nothing worse */
     return 0;
@@ -184,6 +202,10 @@ static int use_secret(struct kv_store_folder *folder, const struct kv_store_key 
                                        "remove the folder's files"
                                      : "kv-store: %s is encrypted and needs its key file",
                          folder->path);
+    if (bytes > 0 && folder->is_shared)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-store: %s/secret is damaged; put it back, or remove all files there",
+                         folder->path);
     if (!folder->is_owner)
         return error_set(err, ERROR_UNAVAILABLE, "kv-store: %s/secret: %s", folder->path,
                          bytes == 0 ? "missing; its owner may keep it in memory" : "damaged");
@@ -201,8 +223,12 @@ static int open_secret(struct kv_store_folder *folder, const struct kv_store_fol
                          folder->path, config->read_only ? "read-only" : "used by two processes");
     if (config->forgets)
         return make_secret(folder, key, true, err);
-    ssize_t bytes = read_secret_file(folder, data, sizeof(data), err);
-    int status = bytes < 0 ? -1 : use_secret(folder, key, data, (size_t)bytes, err);
+    int status = 0;
+    do { /* another's is read after its own was made, if it came first */
+        folder->is_new = false;
+        ssize_t bytes = read_secret_file(folder, data, sizeof(data), err);
+        status = bytes < 0 ? -1 : use_secret(folder, key, data, (size_t)bytes, err);
+    } while (status == 0 && folder->is_new && folder->is_shared);
     explicit_bzero(data, sizeof(data));
     return status;
 }
@@ -212,8 +238,10 @@ static int open_secret(struct kv_store_folder *folder, const struct kv_store_fol
 int kv_store_folder_open(struct kv_store_folder *folder,
                          const struct kv_store_folder_config *config, struct error *err) {
     struct kv_store_key key;
-    *folder =
-        (struct kv_store_folder){.fd = -1, .lock_fd = -1, .is_encrypted = config->key_file != NULL};
+    *folder = (struct kv_store_folder){.fd = -1,
+                                       .lock_fd = -1,
+                                       .is_shared = config->is_shared,
+                                       .is_encrypted = config->key_file != NULL};
     if (config->key_file != NULL && kv_store_key_read(config->key_file, &key, err) != 0)
         return -1;
     int status = open_directory(folder, config, err);

@@ -20,6 +20,7 @@ struct slot {
     int32_t parent; /* entry of `parents` with the previous key */
     int32_t place;  /* in the heap, -1: not in it */
     int32_t num_pins;
+    bool has_tokens;
     enum slot_state state;
 };
 
@@ -300,11 +301,16 @@ void kv_store_index_unkeep(struct kv_store_index *index, const struct block_key 
 static void fill(struct kv_store_index *index, int32_t slot, const struct block_content *content,
                  enum slot_state state) {
     int32_t *bucket = bucket_of(index, index->buckets, &content->key, content->group);
-    index->slots[slot] = (struct slot){
-        .key = content->key, .group = content->group, .next = *bucket, .place = -1, .state = state};
+    index->slots[slot] = (struct slot){.key = content->key,
+                                       .group = content->group,
+                                       .next = *bucket,
+                                       .place = -1,
+                                       .has_tokens = content->tokens != NULL,
+                                       .state = state};
     *bucket = slot;
-    memcpy(tokens_of(index, slot), content->tokens,
-           (size_t)index->block_size * sizeof(*content->tokens));
+    if (content->tokens != NULL)
+        memcpy(tokens_of(index, slot), content->tokens,
+               (size_t)index->block_size * sizeof(*content->tokens));
     index->slots[slot].parent = add_child(index, &content->previous, content->group);
     index->num_known++;
 }
@@ -349,8 +355,9 @@ int32_t kv_store_index_find(const struct kv_store_index *index,
         return -1;
     bool same =
         block_key_equal(&index->parents[index->slots[slot].parent].key, &content->previous) &&
-        memcmp(tokens_of(index, slot), content->tokens,
-               (size_t)index->block_size * sizeof(*content->tokens)) == 0;
+        (!index->slots[slot].has_tokens ||
+         memcmp(tokens_of(index, slot), content->tokens,
+                (size_t)index->block_size * sizeof(*content->tokens)) == 0);
     return same ? slot : -1;
 }
 
@@ -374,8 +381,23 @@ void kv_store_index_unpin(struct kv_store_index *index, int32_t slot) {
         settle(index, slot);
 }
 
+static void evict(struct kv_store_index *index, struct block_content *left) {
+    const struct slot *it = &index->slots[index->heap[0]];
+    *left = (struct block_content){
+        .key = it->key, .group = it->group, .previous = index->parents[it->parent].key};
+    kv_store_index_drop(index, index->heap[0]);
+}
+
+bool kv_store_index_shrink(struct kv_store_index *index, struct block_content *left) {
+    if (index->heap_size == 0)
+        return false;
+    evict(index, left);
+    index->free_slot = index->slots[index->free_slot].next;
+    return true;
+}
+
 int32_t kv_store_index_take(struct kv_store_index *index, const struct block_content *content,
-                            bool *evicted) {
+                            bool *evicted, struct block_content *left) {
     CHECK(!index->loading);
     if (find_key(index, &content->key, content->group) >= 0)
         return -1;
@@ -387,7 +409,7 @@ int32_t kv_store_index_take(struct kv_store_index *index, const struct block_con
     if (*evicted) {
         if (index->heap_size == 0 || index->heap[0] == before)
             return -1;
-        kv_store_index_drop(index, index->heap[0]);
+        evict(index, left);
     }
     int32_t slot = index->free_slot;
     index->free_slot = index->slots[slot].next;

@@ -18,7 +18,8 @@ struct kv_store_index *kv_store_index_create(int32_t num_slots, int32_t block_si
 void kv_store_index_destroy(struct kv_store_index *index);
 
 /* While an index is made from a file: makes a free slot READY. False when another slot has the
- * block's key. kv_store_index_begin is called after the last. */
+ * block's key. Its tokens may be NULL: then any are found. kv_store_index_begin is called after the
+ * last. */
 bool kv_store_index_load(struct kv_store_index *index, int32_t slot,
                          const struct block_content *content, uint64_t stamp);
 void kv_store_index_begin(struct kv_store_index *index);
@@ -32,9 +33,11 @@ void kv_store_index_touch(struct kv_store_index *index, int32_t slot);
 void kv_store_index_pin(struct kv_store_index *index, int32_t slot);
 void kv_store_index_unpin(struct kv_store_index *index, int32_t slot);
 /* Returns a slot for a new block, which is now WRITTEN. Sets *evicted when another block left for
- * it. -1: the key is known, or no block can leave. */
+ * it, and *left, without tokens, to that. -1: the key is known, or no block can leave. */
 int32_t kv_store_index_take(struct kv_store_index *index, const struct block_content *content,
-                            bool *evicted);
+                            bool *evicted, struct block_content *left);
+/* Has a block leave, and its slot for good. Returns false when none can. */
+bool kv_store_index_shrink(struct kv_store_index *index, struct block_content *left);
 /* Makes a WRITTEN slot READY. */
 void kv_store_index_written(struct kv_store_index *index, int32_t slot);
 /* Makes a slot free: at once, or, if it is pinned, when it no longer is. It is not found any more.

@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FOLDER "saved"
-#define TEMPORARY ".new" /* a name that none can have */
+#define TEMPORARY ".new-" /* begins a name that no conversation can have */
+#define TEMPORARY_S 3600  /* after which its writer is dead */
 #define MAX_FILE_BYTES ((size_t)64 << 20)
 #define MAX_GROUPS 64
 
@@ -107,20 +110,27 @@ static unsigned char *seal(const struct kv_store_file *file, const char *name,
     return NULL;
 }
 
+/* Others may save at the same time, on other machines too. */
 static int write_bytes(int folder_fd, const char *name, const unsigned char *bytes,
                        size_t num_bytes) {
-    int fd =
-        openat(folder_fd, TEMPORARY, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    char temporary[40];
+    uint64_t number;
+    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return -1;
+    snprintf(temporary, sizeof(temporary), TEMPORARY "%016llx", (unsigned long long)number);
+    int fd = openat(folder_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    int status = kv_store_file_write_at(fd, bytes, num_bytes, 0);
+    int status = kv_store_file_transfer(fd, true, (void *)bytes, num_bytes, 0);
     if (status == 0)
         status = fsync(fd);
-    if (close(fd) != 0 || status != 0)
-        return -1;
-    if (renameat(folder_fd, TEMPORARY, folder_fd, name) != 0)
-        return -1;
-    return fsync(folder_fd);
+    status = close(fd) == 0 && status == 0 ? renameat(folder_fd, temporary, folder_fd, name) : -1;
+    if (status == 0)
+        return fsync(folder_fd);
+    int code = errno;
+    unlinkat(folder_fd, temporary, 0);
+    errno = code;
+    return -1;
 }
 
 int kv_saved_write(const struct kv_store_file *file, const char *name, const struct kv_saved *saved,
@@ -178,7 +188,7 @@ static unsigned char *read_bytes(int folder_fd, const char *name, size_t *out_by
             errno = EBADMSG;
         bytes = fits ? malloc((size_t)info.st_size) : NULL;
     }
-    if (bytes != NULL && kv_store_file_read_at(fd, bytes, (size_t)info.st_size, 0) != 0) {
+    if (bytes != NULL && kv_store_file_transfer(fd, false, bytes, (size_t)info.st_size, 0) != 0) {
         free(bytes);
         bytes = NULL;
     }
@@ -251,6 +261,14 @@ int kv_saved_read(const struct kv_store_file *file, const char *name, struct kv_
     return status;
 }
 
+/* Of a process that was killed. */
+static void remove_old(int folder_fd, const char *name) {
+    struct stat info;
+    if (fstatat(folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        time(NULL) - info.st_mtime > TEMPORARY_S)
+        unlinkat(folder_fd, name, 0);
+}
+
 void kv_saved_visit(const struct kv_store_file *file,
                     void (*visit)(void *context, const struct kv_saved *saved), void *context) {
     int folder_fd = open_folder(file);
@@ -265,6 +283,8 @@ void kv_saved_visit(const struct kv_store_file *file,
     while ((entry = readdir(list)) != NULL && num_files < KV_SAVED_MAX_FILES) {
         struct kv_saved saved;
         struct error err;
+        if (strncmp(entry->d_name, TEMPORARY, strlen(TEMPORARY)) == 0)
+            remove_old(folder_fd, entry->d_name);
         if (!kv_saved_is_name(entry->d_name))
             continue;
         num_files++;

@@ -1,5 +1,7 @@
-#include "engine/kv/kv_store_slots.h"
+/* Blocks in slots of one file, with their records in another. */
+#include "engine/kv/kv_store_file.h"
 
+#include "config/base/log.h"
 #include "config/base/numbers.h"
 
 #include <errno.h>
@@ -30,6 +32,46 @@ static bool open_record(const struct kv_store_file *file, struct kv_store_cipher
            record->body.slot == slot && record->body.generation == generation;
 }
 
+int kv_store_record_seal(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
+                         uint64_t generation, const struct block_content *content,
+                         int32_t num_drafted) {
+    struct kv_store_record *record = (struct kv_store_record *)room->record;
+    memset(record, 0, file->head_bytes);
+    record->body.generation = generation;
+    record->body.key = content->key;
+    record->body.previous = content->previous;
+    record->body.slot = slot;
+    record->body.group = content->group;
+    record->body.num_drafted = num_drafted;
+    memcpy(record->body.tokens, content->tokens,
+           (size_t)file->config.block_size * sizeof(*content->tokens));
+    errno = EIO; /* when sealing fails */
+    if (kv_store_cipher_seal(room->cipher, &record->body, body_bytes(file), room->block,
+                             file->config.block_bytes, &record->block_seal) != 0)
+        return -1;
+    size_t bytes = file->record_bytes - offsetof(struct kv_store_record, block_seal);
+    return kv_store_cipher_seal(room->cipher, NULL, 0, &record->block_seal, bytes, &record->seal);
+}
+
+bool kv_store_record_open(const struct kv_store_file *file, struct kv_store_room *room,
+                          int32_t slot, uint64_t generation, const struct block_content *content) {
+    struct kv_store_record *record = (struct kv_store_record *)room->record;
+    return open_record(file, room->cipher, record, slot, generation) &&
+           block_key_equal(&record->body.key, &content->key) &&
+           block_key_equal(&record->body.previous, &content->previous) &&
+           record->body.group == content->group &&
+           memcmp(record->body.tokens, content->tokens,
+                  (size_t)file->config.block_size * sizeof(*content->tokens)) == 0;
+}
+
+bool kv_store_record_open_block(const struct kv_store_file *file, struct kv_store_room *room,
+                                int32_t *num_drafted) {
+    const struct kv_store_record *record = (const struct kv_store_record *)room->record;
+    *num_drafted = record->body.num_drafted;
+    return kv_store_cipher_open(room->cipher, &record->body, body_bytes(file), room->block,
+                                file->config.block_bytes, &record->block_seal);
+}
+
 static struct block_content content_of(const struct kv_store_record *record) {
     return (struct block_content){.key = record->body.key,
                                   .group = record->body.group,
@@ -42,27 +84,25 @@ static uint64_t *read_stamps(const struct kv_store_file *file) {
     size_t count = (size_t)file->num_slots;
     uint64_t *stamps = calloc(count, sizeof(*stamps));
     if (stamps != NULL)
-        (void)kv_store_file_read_at(file->records_fd, stamps, count * sizeof(*stamps),
-                                    kv_store_file_record_at(file, file->num_slots));
+        (void)kv_store_file_transfer(file->records_fd, false, stamps, count * sizeof(*stamps),
+                                     kv_store_file_record_at(file, file->num_slots));
     return stamps;
 }
 
-int kv_store_slots_load(const struct kv_store_file *file, struct kv_store_room *room,
-                        const struct kv_store_visitor *visitor, int32_t *num_damaged,
-                        struct error *err) {
+/* Reads all records in order into the index; returns how many are damaged, -1: no memory. */
+static int32_t load_records(const struct kv_store_file *file, struct kv_store_room *room,
+                            struct kv_store_index *index) {
     int32_t per_chunk = max_int32((int32_t)(CHUNK_BYTES / file->record_bytes), 1);
     size_t chunk_bytes = (size_t)per_chunk * file->record_bytes;
     char *chunk = malloc(chunk_bytes);
     uint64_t *stamps = read_stamps(file);
-    int status = chunk != NULL && stamps != NULL ? 0 : -1;
-    if (status != 0)
-        error_set(err, ERROR_MEMORY, "kv-store: no memory for reading %d records", file->num_slots);
-    *num_damaged = 0;
-    for (int32_t slot = 0; status == 0 && slot < file->num_slots; slot++) {
+    bool has_memory = chunk != NULL && stamps != NULL;
+    int32_t num_damaged = 0;
+    for (int32_t slot = 0; has_memory && slot < file->num_slots; slot++) {
         if (slot % per_chunk == 0) {
             memset(chunk, 0, chunk_bytes); /* what a short file does not have is cleared */
-            (void)kv_store_file_read_at(file->records_fd, chunk, chunk_bytes,
-                                        kv_store_file_record_at(file, slot));
+            (void)kv_store_file_transfer(file->records_fd, false, chunk, chunk_bytes,
+                                         kv_store_file_record_at(file, slot));
         }
         struct kv_store_record *record =
             (struct kv_store_record *)(chunk + (size_t)(slot % per_chunk) * file->record_bytes);
@@ -70,30 +110,61 @@ int kv_store_slots_load(const struct kv_store_file *file, struct kv_store_room *
             continue;
         if (open_record(file, room->cipher, record, slot, file->generation)) {
             const struct block_content content = content_of(record);
-            visitor->found(visitor->context, slot, &content, stamps[slot]);
+            kv_store_index_load(index, slot, &content, stamps[slot]);
         } else {
-            ++*num_damaged;
+            num_damaged++;
         }
     }
     free(chunk);
     free(stamps);
-    return status;
+    return has_memory ? num_damaged : -1;
+}
+
+/* Files that are not of this store any more have nothing. */
+static int load(struct kv_store_file *file, struct kv_store_room *room, struct kv_store_index **out,
+                uint64_t *num_damaged, struct error *err) {
+    uint64_t changes = kv_store_file_num_changes(file);
+    int32_t num_slots = file->fits ? file->num_slots : 1;
+    struct kv_store_index *index = kv_store_index_create(num_slots, file->config.block_size);
+    int32_t damaged = index == NULL ? -1 : file->fits ? load_records(file, room, index) : 0;
+    if (damaged < 0) {
+        kv_store_index_destroy(index);
+        return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
+                         num_slots);
+    }
+    if (damaged > 0 && file->config.folder->is_owner) {
+        log_warning("kv-store: %s: %d records are damaged, their blocks are lost",
+                    file->config.folder->path, damaged);
+        *num_damaged += (uint64_t)damaged;
+    }
+    kv_store_index_begin(index);
+    file->seen_changes = changes;
+    *out = index;
+    return 0;
+}
+
+static bool look(struct kv_store_file *file, struct kv_store_room *room) {
+    struct kv_store_folder *folder = file->config.folder;
+    if (kv_store_file_refresh(file, room) && kv_store_folder_try_lock(folder) &&
+        !kv_store_file_refresh(file, room))
+        kv_store_folder_unlock(folder); /* it has become another's meanwhile */
+    return folder->is_owner || kv_store_file_num_changes(file) != file->seen_changes;
 }
 
 static int clear_record(const struct kv_store_file *file, struct kv_store_room *room,
                         int32_t slot) {
     memset(room->record, 0, file->record_bytes);
-    return kv_store_file_write_at(file->records_fd, room->record, file->record_bytes,
+    return kv_store_file_transfer(file->records_fd, true, room->record, file->record_bytes,
                                   kv_store_file_record_at(file, slot));
 }
 
 /* --- Blocks --- */
 
-static int write_block(const struct kv_store_file *file, const void *block, int32_t slot) {
-    if (kv_store_file_write_at(file->slots_fd, block, file->slot_bytes,
+static int write_block(const struct kv_store_file *file, void *block, int32_t slot) {
+    if (kv_store_file_transfer(file->slots_fd, true, block, file->slot_bytes,
                                kv_store_file_slot_at(file, slot)) != 0)
         return -1;
-    if (file->is_direct)
+    if (kv_store_file_is_direct(file->slots_fd))
         return 0;
     unsigned flags =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -106,29 +177,14 @@ static int write_block(const struct kv_store_file *file, const void *block, int3
     return 0;
 }
 
-int kv_store_slots_write(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
-                         const struct block_content *content, int32_t num_drafted) {
-    struct kv_store_record *record = (struct kv_store_record *)room->record;
-    if (clear_record(file, room, slot) != 0)
-        return -1;
-    record->body.generation = file->generation;
-    record->body.key = content->key;
-    record->body.previous = content->previous;
-    record->body.slot = slot;
-    record->body.group = content->group;
-    record->body.num_drafted = num_drafted;
-    memcpy(record->body.tokens, content->tokens,
-           (size_t)file->config.block_size * sizeof(*content->tokens));
-    errno = EIO; /* when sealing fails */
-    if (kv_store_cipher_seal(room->cipher, &record->body, body_bytes(file), room->block,
-                             file->config.block_bytes, &record->block_seal) != 0 ||
-        write_block(file, room->block, slot) != 0)
-        return -1;
-    errno = EIO;
-    if (kv_store_cipher_seal(room->cipher, NULL, 0, &record->block_seal,
-                             file->record_bytes - offsetof(struct kv_store_record, block_seal),
-                             &record->seal) != 0 ||
-        kv_store_file_write_at(file->records_fd, record, file->record_bytes,
+static int write_slot(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
+                      const struct block_content *content, int32_t num_drafted,
+                      const struct block_content *left) {
+    (void)left; /* is overwritten */
+    if (clear_record(file, room, slot) != 0 ||
+        kv_store_record_seal(file, room, slot, file->generation, content, num_drafted) != 0 ||
+        write_block(file, room->block, slot) != 0 ||
+        kv_store_file_transfer(file->records_fd, true, room->record, file->record_bytes,
                                kv_store_file_record_at(file, slot)) != 0)
         return -1;
     kv_store_file_count_change(file);
@@ -138,39 +194,28 @@ int kv_store_slots_write(const struct kv_store_file *file, struct kv_store_room 
 /* Returns whether the slot's record is this content's. */
 static bool read_record(const struct kv_store_file *file, struct kv_store_room *room, int32_t slot,
                         uint64_t generation, const struct block_content *content) {
-    struct kv_store_record *record = (struct kv_store_record *)room->record;
-    return kv_store_file_read_at(file->records_fd, record, file->record_bytes,
-                                 kv_store_file_record_at(file, slot)) == 0 &&
-           open_record(file, room->cipher, record, slot, generation) &&
-           block_key_equal(&record->body.key, &content->key) &&
-           block_key_equal(&record->body.previous, &content->previous) &&
-           record->body.group == content->group &&
-           memcmp(record->body.tokens, content->tokens,
-                  (size_t)file->config.block_size * sizeof(*content->tokens)) == 0;
+    return kv_store_file_transfer(file->records_fd, false, room->record, file->record_bytes,
+                                  kv_store_file_record_at(file, slot)) == 0 &&
+           kv_store_record_open(file, room, slot, generation, content);
 }
 
-enum kv_store_found kv_store_slots_read(const struct kv_store_file *file,
-                                        struct kv_store_room *room, int32_t slot,
-                                        uint64_t generation, const struct block_content *content,
-                                        int32_t *num_drafted) {
-    struct kv_store_record *record = (struct kv_store_record *)room->record;
-    if (!read_record(file, room, slot, generation, content))
-        return KV_STORE_GONE;
-    if (kv_store_file_read_at(file->slots_fd, room->block, file->slot_bytes,
-                              kv_store_file_slot_at(file, slot)) == 0 &&
-        kv_store_cipher_open(room->cipher, &record->body, body_bytes(file), room->block,
-                             file->config.block_bytes, &record->block_seal)) {
-        *num_drafted = record->body.num_drafted;
+static enum kv_store_found read_slot(const struct kv_store_file *file, struct kv_store_room *room,
+                                     int32_t slot, uint64_t generation,
+                                     const struct block_content *content, int32_t *num_drafted) {
+    bool is_there = read_record(file, room, slot, generation, content);
+    if (is_there &&
+        kv_store_file_transfer(file->slots_fd, false, room->block, file->slot_bytes,
+                               kv_store_file_slot_at(file, slot)) == 0 &&
+        kv_store_record_open_block(file, room, num_drafted))
         return KV_STORE_FOUND;
-    }
-    /* Another process may have begun to write to the slot meanwhile. */
-    return read_record(file, room, slot, generation, content) ? KV_STORE_DAMAGED : KV_STORE_GONE;
+    /* Another owner may have begun to write to the slot meanwhile, or before. */
+    is_there = is_there && read_record(file, room, slot, generation, content);
+    return is_there || file->config.folder->is_owner ? KV_STORE_DAMAGED : KV_STORE_GONE;
 }
 
 /* --- All --- */
 
-int kv_store_slots_renew(struct kv_store_file *file, struct kv_store_room *room,
-                         uint64_t generation) {
+static int renew(struct kv_store_file *file, struct kv_store_room *room, uint64_t generation) {
     file->generation = generation;
     if (kv_store_file_write_header(file, room) != 0)
         return -1;
@@ -187,16 +232,23 @@ int kv_store_slots_renew(struct kv_store_file *file, struct kv_store_room *room,
     return 0;
 }
 
-int kv_store_slots_write_stamps(const struct kv_store_file *file, const _Atomic uint64_t *stamps) {
+static int write_stamps(const struct kv_store_file *file, const _Atomic uint64_t *stamps) {
     uint64_t some[STAMPS_PER_WRITE];
     off_t at = kv_store_file_record_at(file, file->num_slots);
     for (int32_t first = 0; first < file->num_slots; first += STAMPS_PER_WRITE) {
         int32_t count = min_int32(file->num_slots - first, STAMPS_PER_WRITE);
         for (int32_t i = 0; i < count; i++)
             some[i] = atomic_load_explicit(&stamps[first + i], memory_order_relaxed);
-        if (kv_store_file_write_at(file->records_fd, some, (size_t)count * sizeof(some[0]),
+        if (kv_store_file_transfer(file->records_fd, true, some, (size_t)count * sizeof(some[0]),
                                    at + (off_t)first * (off_t)sizeof(some[0])) != 0)
             return -1;
     }
     return 0;
 }
+
+const struct kv_store_ops kv_store_slots = {.look = look,
+                                            .load = load,
+                                            .write = write_slot,
+                                            .read = read_slot,
+                                            .renew = renew,
+                                            .write_stamps = write_stamps};

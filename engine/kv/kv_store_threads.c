@@ -19,9 +19,10 @@
 #define WRITER_NICE 19
 #define WRITER_IO_PRIORITY ((2 << 13) | 7) /* the lowest of class best-effort */
 #define CLOSE_NS (2 * CLOCK_NS_PER_S)      /* for writes, when all jobs are to end */
+#define JOIN_NS (1500 * CLOCK_NS_PER_MS)   /* for a thread's last work, when it is to end */
 #define STAMPS_NS (60 * CLOCK_NS_PER_S)    /* between two writes of them */
 #define WATCH_NS CLOCK_NS_PER_S            /* between two looks at what the owner has changed */
-#define WATCH_SHARE 20 /* of the reading thread's time is spent on that at most */
+#define WATCH_SHARE 20 /* of the writing thread's time is spent on that at most */
 #define MAX_FAILURES 8 /* in a row; then it pauses */
 #define PAUSE_NS (60 * CLOCK_NS_PER_S)
 
@@ -33,30 +34,34 @@ struct job_ring {
 };
 
 struct kv_store_threads {
-    struct kv_store_threads_config config;
-    struct kv_store_room write_room, read_room;
+    struct kv_store_file *file;
+    void (*wake)(void *context);
+    void *wake_context;
+    struct kv_store_room rooms[2];  /* by is_read, as all below */
     struct kv_store_job *jobs;      /* [2 * KV_STORE_MAX_JOBS] */
     int32_t *tokens;                /* of the jobs */
-    struct kv_store_job *unused[2]; /* by is_read, like the rings; engine's thread only */
+    struct kv_store_job *unused[2]; /* engine's thread only */
+    struct kv_store_job *abandoned; /* to be reported; engine's thread only */
     struct job_ring to_do[2], done[2];
-    sem_t changed[2]; /* posted when there may be work for the thread */
-    pthread_t writer, reader;
+    sem_t changed[2];        /* posted when there may be work for the thread */
+    pthread_mutex_t lock[2]; /* of the jobs' states, and of their parts while a thread copies */
+    pthread_t threads[2];
     int32_t num_started;
-    pthread_mutex_t wake_lock; /* of config.wake and its context; the engine takes it when idle */
-    pthread_cond_t job_ended;
-    int32_t num_failures;   /* in a row; writer only */
-    uint64_t written_stamp; /* writer only */
-    uint64_t seen_changes;  /* reader only */
+    int32_t num_running;       /* under the writer's lock */
+    pthread_cond_t ended;      /* a write or a thread, with the writer's lock */
+    pthread_mutex_t wake_lock; /* of `wake` and its context; the engine takes it when idle */
+    int32_t num_failures;      /* in a row; writer only, up to watch_ns */
+    const struct kv_store_index *owned; /* NULL: not the owner */
+    uint64_t written_stamp;
+    int64_t stamps_ns, watch_ns; /* when to write and to look again */
     _Atomic int64_t paused_until_ns;
-    _Atomic(const struct kv_store_index *) owned; /* NULL: not the owner */
     _Atomic uint64_t renewed; /* generation that the files are to have; 0: as they have */
     _Atomic(struct kv_store_view *) next_view;
-    _Atomic(struct kv_store_index *) old_index; /* the reader's, to destroy */
-    _Atomic int64_t stop_ns;                    /* 0: not stopping */
-    _Atomic int64_t drop_ns;         /* jobs are dropped: reads now, writes then; 0: none */
-    atomic_bool has_written;         /* a write has ended, of which the reader tells the engine */
-    _Atomic int64_t reading_from_ns; /* when the running read began; 0: none runs */
-    _Atomic uint64_t num_done[2], bytes_done[2], work_ns[2], num_failed_writes;
+    _Atomic(struct kv_store_index *) old_index; /* the writer's, to destroy */
+    atomic_bool stops;
+    atomic_bool has_news;            /* of the writer, of which the reader tells the engine */
+    _Atomic int64_t busy_from_ns[2]; /* 0: it waits for work */
+    _Atomic uint64_t num_done[2], work_ns[2], num_failed_writes;
 };
 
 /* --- Rings --- */
@@ -85,9 +90,38 @@ static struct kv_store_job *ring_take(struct job_ring *ring) {
  * wait for it while it has the engine's lock. */
 static void call_wake(struct kv_store_threads *threads) {
     pthread_mutex_lock(&threads->wake_lock); /* kept meanwhile: see kv_store_set_wake */
-    if (threads->config.wake != NULL)
-        threads->config.wake(threads->config.context);
+    if (threads->wake != NULL)
+        threads->wake(threads->wake_context);
     pthread_mutex_unlock(&threads->wake_lock);
+}
+
+static void note_news(struct kv_store_threads *threads) {
+    atomic_store(&threads->has_news, true);
+    sem_post(&threads->changed[true]);
+}
+
+/* --- Jobs --- */
+
+/* Copies between a job's parts and the thread's memory, unless it was abandoned. Returns whether it
+ * was not. */
+static bool copy_parts(struct kv_store_threads *threads, const struct kv_store_job *job) {
+    unsigned char *block = threads->rooms[job->is_read].block;
+    pthread_mutex_lock(&threads->lock[job->is_read]);
+    bool is_wanted = job->state == JOB_ACCEPTED;
+    for (int32_t i = 0; is_wanted && i < job->num_parts; i++) {
+        const struct kv_store_part *part = &job->parts[i];
+        memcpy(job->is_read ? part->data : block, job->is_read ? block : part->data, part->bytes);
+        block += part->bytes;
+    }
+    pthread_mutex_unlock(&threads->lock[job->is_read]);
+    return is_wanted;
+}
+
+static bool is_wanted(struct kv_store_threads *threads, const struct kv_store_job *job) {
+    pthread_mutex_lock(&threads->lock[job->is_read]);
+    bool is_wanted = job->state == JOB_ACCEPTED;
+    pthread_mutex_unlock(&threads->lock[job->is_read]);
+    return is_wanted;
 }
 
 /* Reports a job that the thread has worked on. */
@@ -95,69 +129,73 @@ static void end_job(struct kv_store_threads *threads, struct kv_store_job *job) 
     bool is_read = job->is_read;
     job->end_ns = clock_now_ns();
     atomic_fetch_add(&threads->work_ns[is_read], (uint64_t)(job->end_ns - job->begin_ns));
-    if (job->is_ok) {
+    if (job->is_ok)
         atomic_fetch_add(&threads->num_done[is_read], 1);
-        atomic_fetch_add(&threads->bytes_done[is_read], threads->config.file->config.block_bytes);
-    }
+    pthread_mutex_lock(&threads->lock[is_read]);
+    if (job->state == JOB_ACCEPTED)
+        job->state = JOB_ENDED;
     ring_add(&threads->done[is_read], job);
-    pthread_mutex_lock(&threads->wake_lock);
-    pthread_cond_broadcast(&threads->job_ended);
-    pthread_mutex_unlock(&threads->wake_lock);
+    if (!is_read)
+        pthread_cond_broadcast(&threads->ended);
+    pthread_mutex_unlock(&threads->lock[is_read]);
     if (is_read) {
         call_wake(threads);
     } else {
-        atomic_store(&threads->has_written, true);
-        sem_post(&threads->changed[true]);
+        note_news(threads);
     }
 }
 
-/* Waits for work until that time at most. */
-static void wait_until(struct kv_store_threads *threads, bool is_reader, int64_t ns) {
-    const struct timespec end = {.tv_sec = ns / CLOCK_NS_PER_S, .tv_nsec = ns % CLOCK_NS_PER_S};
-    sem_clockwait(&threads->changed[is_reader], CLOCK_MONOTONIC, &end);
+static void note_end(struct kv_store_threads *threads) {
+    pthread_mutex_lock(&threads->lock[false]);
+    threads->num_running--;
+    pthread_cond_broadcast(&threads->ended);
+    pthread_mutex_unlock(&threads->lock[false]);
+}
+
+static struct timespec time_of(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / CLOCK_NS_PER_S, .tv_nsec = ns % CLOCK_NS_PER_S};
 }
 
 /* --- The writer --- */
 
-static void gather(unsigned char *block, const struct kv_store_job *job) {
-    for (int32_t i = 0; i < job->num_parts; i++) {
-        memcpy(block, job->parts[i].data, job->parts[i].bytes);
-        block += job->parts[i].bytes;
-    }
+/* Waits for work until that time at most. */
+static void wait_until(struct kv_store_threads *threads, int64_t ns) {
+    const struct timespec end = time_of(ns);
+    sem_clockwait(&threads->changed[false], CLOCK_MONOTONIC, &end);
 }
 
 static void note_failure(struct kv_store_threads *threads) {
     atomic_fetch_add(&threads->num_failed_writes, 1);
     if (++threads->num_failures < MAX_FAILURES)
         return;
-    log_warning("kv-store: %s: %s; writes nothing for a minute", threads->config.folder->path,
+    log_warning("kv-store: %s: %s; writes nothing for a minute", threads->file->config.folder->path,
                 strerror(errno));
     threads->num_failures = 0;
     atomic_store(&threads->paused_until_ns, clock_now_ns() + PAUSE_NS);
 }
 
 static void renew_files(struct kv_store_threads *threads, uint64_t generation) {
-    if (generation == 0 || generation == threads->config.file->generation)
+    if (generation == 0 || generation == threads->file->generation)
         return;
-    if (kv_store_slots_renew(threads->config.file, &threads->write_room, generation) != 0)
-        log_warning("kv-store: %s cannot be cleared: %s", threads->config.folder->path,
+    if (threads->file->ops->renew(threads->file, &threads->rooms[false], generation) != 0)
+        log_warning("kv-store: %s cannot be cleared: %s", threads->file->config.folder->path,
                     strerror(errno));
 }
 
 static void write_one(struct kv_store_threads *threads, struct kv_store_job *job) {
+    const struct kv_store_file *file = threads->file;
+    struct kv_store_room *room = &threads->rooms[false];
     job->begin_ns = clock_now_ns();
-    int64_t drop_ns = atomic_load(&threads->drop_ns);
-    job->is_dropped =
-        kv_store_threads_is_paused(threads) || (drop_ns != 0 && job->begin_ns >= drop_ns);
-    if (!job->is_dropped) {
+    if (!kv_store_threads_is_paused(threads) && is_wanted(threads, job)) {
         renew_files(threads, job->generation);
-        gather(threads->write_room.block, job);
-        job->is_ok = kv_store_slots_write(threads->config.file, &threads->write_room, job->slot,
-                                          &job->content, job->num_drafted) == 0;
-        if (job->is_ok)
-            threads->num_failures = 0;
-        else
-            note_failure(threads);
+        if (copy_parts(threads, job)) {
+            job->is_ok = file->ops->write(file, room, job->slot, &job->content, job->num_drafted,
+                                          job->has_left ? &job->left : NULL) == 0;
+            if (job->is_ok)
+                threads->num_failures = 0;
+            else
+                note_failure(threads);
+        }
     }
     end_job(threads, job);
 }
@@ -168,74 +206,15 @@ static void lower_priority(void) {
 }
 
 /* Writes the last uses if there are new ones. */
-static void write_stamps(struct kv_store_threads *threads, const struct kv_store_index *owned) {
+static void write_stamps(struct kv_store_threads *threads) {
+    const struct kv_store_index *owned = threads->owned;
+    threads->stamps_ns = clock_now_ns() + STAMPS_NS;
     if (owned == NULL || kv_store_index_last_stamp(owned) == threads->written_stamp)
         return;
     threads->written_stamp = kv_store_index_last_stamp(owned);
-    if (kv_store_slots_write_stamps(threads->config.file, kv_store_index_stamps(owned)) != 0)
-        log_debug("kv-store: %s: last uses: %s", threads->config.folder->path, strerror(errno));
-}
-
-static void run_once(struct kv_store_threads *threads, int64_t *stamps_ns) {
-    struct kv_store_job *job = ring_take(&threads->to_do[false]);
-    bool is_time = clock_now_ns() >= *stamps_ns;
-    uint64_t generation = job == NULL ? atomic_exchange(&threads->renewed, 0) : 0;
-    if (job != NULL)
-        write_one(threads, job);
-    else if (generation != 0)
-        renew_files(threads, generation);
-    else if (!is_time)
-        wait_until(threads, false, *stamps_ns);
-    if (is_time) {
-        write_stamps(threads, atomic_load(&threads->owned));
-        *stamps_ns = clock_now_ns() + STAMPS_NS;
-    }
-}
-
-static void *writer_main(void *argument) {
-    struct kv_store_threads *threads = argument;
-    int64_t stamps_ns = clock_now_ns() + STAMPS_NS, stop_ns;
-    lower_priority();
-    while ((stop_ns = atomic_load(&threads->stop_ns)) == 0 ||
-           (!ring_is_empty(&threads->to_do[false]) && clock_now_ns() < stop_ns))
-        run_once(threads, &stamps_ns);
-    renew_files(threads, atomic_load(&threads->renewed));
-    write_stamps(threads, atomic_load(&threads->owned));
-    return NULL;
-}
-
-/* --- The reader --- */
-
-static void scatter(const unsigned char *block, const struct kv_store_job *job) {
-    for (int32_t i = 0; i < job->num_parts; i++) {
-        memcpy(job->parts[i].data, block, job->parts[i].bytes);
-        block += job->parts[i].bytes;
-    }
-}
-
-static void read_one(struct kv_store_threads *threads, struct kv_store_job *job, bool is_owner) {
-    job->begin_ns = clock_now_ns();
-    job->is_dropped = atomic_load(&threads->drop_ns) != 0;
-    if (job->is_dropped) {
-        end_job(threads, job);
-        return;
-    }
-    atomic_store(&threads->reading_from_ns, job->begin_ns);
-    enum kv_store_found found =
-        kv_store_slots_read(threads->config.file, &threads->read_room, job->slot, job->generation,
-                            &job->content, &job->num_drafted);
-    atomic_store(&threads->reading_from_ns, 0);
-    job->is_ok = found == KV_STORE_FOUND;
-    /* Nobody else writes to the owner's records. */
-    job->is_damaged = found == KV_STORE_DAMAGED || (found == KV_STORE_GONE && is_owner);
-    if (job->is_ok)
-        scatter(threads->read_room.block, job);
-    end_job(threads, job);
-}
-
-static void add_found(void *context, int32_t slot, const struct block_content *content,
-                      uint64_t stamp) {
-    kv_store_index_load(context, slot, content, stamp);
+    if (threads->file->ops->write_stamps(threads->file, kv_store_index_stamps(owned)) != 0)
+        log_debug("kv-store: %s: last uses: %s", threads->file->config.folder->path,
+                  strerror(errno));
 }
 
 void kv_store_keep_saved(struct kv_store_index *index, const struct kv_saved *saved) {
@@ -248,52 +227,16 @@ static void keep_found(void *context, const struct kv_saved *saved) {
     kv_store_keep_saved(context, saved);
 }
 
-int kv_store_view_load(struct kv_store_view *view, const struct kv_store_file *file,
-                       struct kv_store_room *room, uint64_t *num_damaged, struct error *err) {
-    const struct kv_store_folder *folder = file->config.folder;
-    struct kv_store_index *index = kv_store_index_create(file->num_slots, file->config.block_size);
-    const struct kv_store_visitor visitor = {.found = add_found, .context = index};
-    uint64_t num_changes = kv_store_file_num_changes(file);
-    int32_t damaged = 0;
-    if (index == NULL)
-        return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
-                         file->num_slots);
-    if (kv_store_slots_load(file, room, &visitor, &damaged, err) != 0) {
-        kv_store_index_destroy(index);
+static int load_view(struct kv_store_threads *threads, struct kv_store_view *view,
+                     uint64_t *num_damaged, struct error *err) {
+    struct kv_store_file *file = threads->file;
+    *view = (struct kv_store_view){.generation = file->generation,
+                                   .is_owner = file->config.folder->is_owner};
+    if (file->ops->load(file, &threads->rooms[false], &view->index, num_damaged, err) != 0)
         return -1;
-    }
-    if (folder->is_owner)
-        kv_saved_visit(file, keep_found, index);
-    kv_store_index_begin(index);
-    if (damaged > 0 && folder->is_owner)
-        log_warning("kv-store: %s: %d records are damaged, their blocks are lost", folder->path,
-                    damaged);
-    *num_damaged += folder->is_owner ? (uint64_t)damaged : 0;
-    *view = (struct kv_store_view){.index = index,
-                                   .generation = file->generation,
-                                   .num_changes = num_changes,
-                                   .is_owner = folder->is_owner};
+    if (view->is_owner)
+        kv_saved_visit(file, keep_found, view->index);
     return 0;
-}
-
-static int make_empty_view(struct kv_store_view *view, const struct kv_store_file *file) {
-    struct kv_store_index *index = kv_store_index_create(1, file->config.block_size);
-    if (index == NULL)
-        return -1;
-    kv_store_index_begin(index);
-    *view = (struct kv_store_view){.index = index};
-    return 0;
-}
-
-/* Returns whether this process is the owner from now on. The files are of this store. */
-static bool take_over(struct kv_store_threads *threads) {
-    struct kv_store_folder *folder = threads->config.folder;
-    if (!kv_store_folder_try_lock(folder))
-        return false;
-    if (kv_store_file_refresh(threads->config.file, &threads->read_room, NULL) == 0)
-        return true;
-    kv_store_folder_unlock(folder); /* it is to be another's */
-    return false;
 }
 
 static void destroy_view(struct kv_store_view *view) {
@@ -302,68 +245,98 @@ static void destroy_view(struct kv_store_view *view) {
     free(view);
 }
 
-static void offer_view(struct kv_store_threads *threads, struct kv_store_view *view) {
-    bool is_owner = view->is_owner;
-    if (is_owner)
-        atomic_store(&threads->owned, view->index);
-    destroy_view(atomic_exchange(&threads->next_view, view));
-    if (is_owner)
-        log_info("kv-store: %s is owned by this process now", threads->config.folder->path);
+/* The last uses are of an index that stays: nobody else changes what the owner has. */
+static const struct kv_store_index *owned_index(const struct kv_store_threads *threads,
+                                                const struct kv_store_view *view) {
+    bool is_owned = view->is_owner && threads->file->ops->write_stamps != NULL;
+    return is_owned ? view->index : NULL;
 }
 
-/* Returns NULL when memory is short. */
-static struct kv_store_view *read_view(struct kv_store_threads *threads, bool fits) {
-    struct kv_store_view *view = calloc(1, sizeof(*view));
-    uint64_t num_damaged = 0;
-    if (view == NULL)
-        return NULL;
-    int status = fits ? kv_store_view_load(view, threads->config.file, &threads->read_room,
-                                           &num_damaged, NULL)
-                      : make_empty_view(view, threads->config.file);
-    if (status == 0)
-        return view;
-    free(view);
-    return NULL;
-}
-
-/* Looks whether the owner has ended or has changed something. Returns when to look again. */
-static int64_t watch_owner(struct kv_store_threads *threads) {
-    struct kv_store_file *file = threads->config.file;
+/* Looks whether others have changed something, or the owner has ended. */
+static void watch_others(struct kv_store_threads *threads) {
+    struct kv_store_file *file = threads->file;
     int64_t begin_ns = clock_now_ns();
-    uint64_t changes = kv_store_file_num_changes(file);
-    bool fits = kv_store_file_refresh(file, &threads->read_room, NULL) == 0;
-    bool is_owner = fits && take_over(threads);
-    if (is_owner || changes != threads->seen_changes) {
-        struct kv_store_view *view = read_view(threads, fits);
-        if (view != NULL) {
-            threads->seen_changes = changes;
-            offer_view(threads, view);
-        } else if (is_owner) {
-            kv_store_folder_unlock(threads->config.folder);
+    uint64_t num_damaged = 0;
+    if (file->ops->look(file, &threads->rooms[false])) {
+        struct kv_store_view *view = calloc(1, sizeof(*view));
+        if (view != NULL && load_view(threads, view, &num_damaged, NULL) == 0) {
+            threads->owned = owned_index(threads, view);
+            if (threads->owned != NULL)
+                log_info("kv-store: %s is owned by this process now", file->config.folder->path);
+            destroy_view(atomic_exchange(&threads->next_view, view));
+            note_news(threads);
+        } else { /* no memory */
+            free(view);
+            kv_store_folder_unlock(file->config.folder);
         }
     }
     int64_t end_ns = clock_now_ns();
-    return end_ns + max_int64(WATCH_NS, (end_ns - begin_ns) * WATCH_SHARE);
+    threads->watch_ns = end_ns + max_int64(WATCH_NS, (end_ns - begin_ns) * WATCH_SHARE);
+}
+
+static void write_once(struct kv_store_threads *threads) {
+    struct kv_store_job *job = ring_take(&threads->to_do[false]);
+    int64_t now_ns = clock_now_ns();
+    uint64_t generation = job == NULL ? atomic_exchange(&threads->renewed, 0) : 0;
+    kv_store_index_destroy(atomic_exchange(&threads->old_index, NULL));
+    atomic_store(&threads->busy_from_ns[false], now_ns);
+    if (job != NULL)
+        write_one(threads, job);
+    if (generation != 0)
+        renew_files(threads, generation);
+    if (now_ns >= threads->stamps_ns)
+        write_stamps(threads);
+    if (threads->owned == NULL && now_ns >= threads->watch_ns)
+        watch_others(threads);
+    atomic_store(&threads->busy_from_ns[false], 0);
+    if (job == NULL && generation == 0)
+        wait_until(threads, threads->owned != NULL
+                                ? threads->stamps_ns
+                                : min_int64(threads->stamps_ns, threads->watch_ns));
+}
+
+static void *writer_main(void *argument) {
+    struct kv_store_threads *threads = argument;
+    lower_priority();
+    threads->stamps_ns = clock_now_ns() + STAMPS_NS;
+    threads->watch_ns = clock_now_ns() + WATCH_NS;
+    while (!atomic_load(&threads->stops))
+        write_once(threads);
+    renew_files(threads, atomic_load(&threads->renewed));
+    write_stamps(threads);
+    note_end(threads);
+    return NULL;
+}
+
+/* --- The reader --- */
+
+static void read_one(struct kv_store_threads *threads, struct kv_store_job *job) {
+    const struct kv_store_file *file = threads->file;
+    job->begin_ns = clock_now_ns();
+    atomic_store(&threads->busy_from_ns[true], job->begin_ns);
+    if (is_wanted(threads, job)) {
+        enum kv_store_found found =
+            file->ops->read(file, &threads->rooms[true], job->slot, job->generation, &job->content,
+                            &job->num_drafted);
+        job->is_damaged = found == KV_STORE_DAMAGED;
+        job->is_ok = found == KV_STORE_FOUND && copy_parts(threads, job);
+    }
+    atomic_store(&threads->busy_from_ns[true], 0);
+    end_job(threads, job);
 }
 
 static void *reader_main(void *argument) {
     struct kv_store_threads *threads = argument;
-    int64_t watch_ns = clock_now_ns() + WATCH_NS;
-    while (atomic_load(&threads->stop_ns) == 0) {
-        bool is_owner = atomic_load(&threads->owned) != NULL;
+    while (!atomic_load(&threads->stops)) {
         struct kv_store_job *job = ring_take(&threads->to_do[true]);
-        kv_store_index_destroy(atomic_exchange(&threads->old_index, NULL));
-        if (atomic_exchange(&threads->has_written, false))
+        if (atomic_exchange(&threads->has_news, false))
             call_wake(threads);
         if (job != NULL)
-            read_one(threads, job, is_owner);
-        else if (is_owner)
-            sem_wait(&threads->changed[true]);
+            read_one(threads, job);
         else
-            wait_until(threads, true, watch_ns);
-        if (!is_owner && clock_now_ns() >= watch_ns)
-            watch_ns = watch_owner(threads);
+            sem_wait(&threads->changed[true]);
     }
+    note_end(threads);
     return NULL;
 }
 
@@ -379,50 +352,85 @@ struct kv_store_job *kv_store_threads_new_job(struct kv_store_threads *threads, 
     return job;
 }
 
+/* Its thread still has one that was abandoned. */
 void kv_store_threads_free_job(struct kv_store_threads *threads, struct kv_store_job *job) {
+    if (job->state == JOB_ABANDONED)
+        return;
     job->next = threads->unused[job->is_read];
     threads->unused[job->is_read] = job;
 }
 
 void kv_store_threads_submit(struct kv_store_threads *threads, struct kv_store_job *job) {
     bool is_read = job->is_read;
+    job->state = JOB_ACCEPTED;
     ring_add(&threads->to_do[is_read], job);
     sem_post(&threads->changed[is_read]);
 }
 
 struct kv_store_job *kv_store_threads_next_done(struct kv_store_threads *threads) {
-    struct kv_store_job *job = ring_take(&threads->done[true]);
-    return job != NULL ? job : ring_take(&threads->done[false]);
+    struct kv_store_job *job = threads->abandoned;
+    if (job != NULL) {
+        threads->abandoned = job->next;
+        return job;
+    }
+    for (int is_read = 1; is_read >= 0; is_read--)
+        while ((job = ring_take(&threads->done[is_read])) != NULL) {
+            if (job->state != JOB_ABANDONED)
+                return job;
+            job->state = JOB_UNUSED; /* it was reported */
+            kv_store_threads_free_job(threads, job);
+        }
+    return NULL;
+}
+
+void kv_store_threads_abandon(struct kv_store_threads *threads, bool is_read) {
+    struct kv_store_job *jobs = threads->jobs + (is_read ? KV_STORE_MAX_JOBS : 0);
+    pthread_mutex_lock(&threads->lock[is_read]);
+    for (int32_t i = 0; i < KV_STORE_MAX_JOBS; i++) {
+        if (jobs[i].state != JOB_ACCEPTED)
+            continue;
+        jobs[i].state = JOB_ABANDONED;
+        jobs[i].next = threads->abandoned;
+        threads->abandoned = &jobs[i];
+    }
+    pthread_mutex_unlock(&threads->lock[is_read]);
+}
+
+static bool has_open_writes(const struct kv_store_threads *threads) {
+    bool is_open = false;
+    for (int32_t i = 0; i < KV_STORE_MAX_JOBS; i++)
+        is_open = is_open || threads->jobs[i].state == JOB_ACCEPTED;
+    return is_open;
+}
+
+void kv_store_threads_end_jobs(struct kv_store_threads *threads) {
+    const struct timespec end =
+        time_of(clock_now_ns() + CLOSE_NS - kv_store_threads_busy_ns(threads, false));
+    kv_store_threads_abandon(threads, true);
+    pthread_mutex_lock(&threads->lock[false]);
+    while (has_open_writes(threads) &&
+           pthread_cond_timedwait(&threads->ended, &threads->lock[false], &end) == 0)
+        continue;
+    pthread_mutex_unlock(&threads->lock[false]);
+    kv_store_threads_abandon(threads, false);
 }
 
 size_t kv_store_threads_bytes(const struct kv_store_file *file) {
     size_t of_job = sizeof(struct kv_store_job) + (size_t)file->config.block_size * sizeof(int32_t);
-    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job + 2 * file->slot_bytes;
-}
-
-static int32_t ring_length(struct job_ring *ring) {
-    return (int32_t)(atomic_load(&ring->num_added) - atomic_load(&ring->num_taken));
-}
-
-void kv_store_threads_await(struct kv_store_threads *threads, int32_t num_jobs) {
-    atomic_store(&threads->drop_ns, clock_now_ns() + CLOSE_NS);
-    pthread_mutex_lock(&threads->wake_lock);
-    while (ring_length(&threads->done[false]) + ring_length(&threads->done[true]) < num_jobs)
-        pthread_cond_wait(&threads->job_ended, &threads->wake_lock);
-    pthread_mutex_unlock(&threads->wake_lock);
-    atomic_store(&threads->drop_ns, 0);
+    return sizeof(struct kv_store_threads) + 2 * KV_STORE_MAX_JOBS * of_job +
+           2 * (file->head_bytes + file->slot_bytes);
 }
 
 void kv_store_threads_set_wake(struct kv_store_threads *threads, void (*wake)(void *context),
                                void *context) {
     pthread_mutex_lock(&threads->wake_lock);
-    threads->config.wake = wake;
-    threads->config.context = context;
+    threads->wake = wake;
+    threads->wake_context = context;
     pthread_mutex_unlock(&threads->wake_lock);
 }
 
-int64_t kv_store_threads_reading_ns(const struct kv_store_threads *threads) {
-    int64_t from_ns = atomic_load(&threads->reading_from_ns);
+int64_t kv_store_threads_busy_ns(const struct kv_store_threads *threads, bool is_reader) {
+    int64_t from_ns = atomic_load(&threads->busy_from_ns[is_reader]);
     return from_ns != 0 ? max_int64(clock_now_ns() - from_ns, 1) : 0;
 }
 
@@ -442,24 +450,24 @@ bool kv_store_threads_next_view(struct kv_store_threads *threads, struct kv_stor
     atomic_store(&threads->old_index, view->index);
     *view = *next;
     free(next);
-    sem_post(&threads->changed[true]);
+    sem_post(&threads->changed[false]);
     return true;
 }
 
-void kv_store_threads_get_work(struct kv_store_threads *threads, struct kv_store_work *out) {
-    *out = (struct kv_store_work){.num_written = atomic_load(&threads->num_done[false]),
-                                  .num_read = atomic_load(&threads->num_done[true]),
-                                  .bytes_written = atomic_load(&threads->bytes_done[false]),
-                                  .bytes_read = atomic_load(&threads->bytes_done[true]),
-                                  .num_failed_writes = atomic_load(&threads->num_failed_writes),
-                                  .write_ns = atomic_load(&threads->work_ns[false]),
-                                  .read_ns = atomic_load(&threads->work_ns[true])};
+void kv_store_threads_count(struct kv_store_threads *threads, struct kv_store_counts *out) {
+    out->num_written = atomic_load(&threads->num_done[false]);
+    out->num_read = atomic_load(&threads->num_done[true]);
+    out->bytes_written = out->num_written * threads->file->config.block_bytes;
+    out->bytes_read = out->num_read * threads->file->config.block_bytes;
+    out->num_failed_writes = atomic_load(&threads->num_failed_writes);
+    out->write_ns = atomic_load(&threads->work_ns[false]);
+    out->read_ns = atomic_load(&threads->work_ns[true]);
 }
 
 /* --- Life --- */
 
 static int allocate(struct kv_store_threads *threads, struct error *err) {
-    const struct kv_store_file *file = threads->config.file;
+    const struct kv_store_file *file = threads->file;
     size_t count = 2 * KV_STORE_MAX_JOBS, block_size = (size_t)file->config.block_size;
     threads->jobs = calloc(count, sizeof(*threads->jobs));
     threads->tokens = calloc(count, block_size * sizeof(*threads->tokens));
@@ -470,43 +478,61 @@ static int allocate(struct kv_store_threads *threads, struct error *err) {
         threads->jobs[i].is_read = i >= KV_STORE_MAX_JOBS;
         kv_store_threads_free_job(threads, &threads->jobs[i]);
     }
-    if (kv_store_room_init(&threads->write_room, file, err) != 0)
-        return -1;
-    return kv_store_room_init(&threads->read_room, file, err);
+    return kv_store_room_init(&threads->rooms[false], file, err) == 0
+               ? kv_store_room_init(&threads->rooms[true], file, err)
+               : -1;
 }
 
 /* Signals are for other threads. */
 static int start(struct kv_store_threads *threads, struct error *err) {
+    static void *(*const mains[])(void *) = {writer_main, reader_main};
+    static const char *const names[] = {"quire-kv-write", "quire-kv-read"};
     sigset_t all, before;
+    int status = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&threads->writer, NULL, writer_main, threads);
-    threads->num_started += status == 0;
-    if (status == 0)
-        status = pthread_create(&threads->reader, NULL, reader_main, threads);
-    threads->num_started += status == 0 && threads->num_started == 1;
+    threads->num_running = 2;
+    for (int i = 0; i < 2 && status == 0; i++) {
+        status = pthread_create(&threads->threads[i], NULL, mains[i], threads);
+        threads->num_started += status == 0;
+        if (status == 0)
+            pthread_setname_np(threads->threads[i], names[i]);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (status != 0)
-        return error_set(err, ERROR_IO, "kv-store: cannot start a thread: %s", strerror(status));
-    pthread_setname_np(threads->writer, "quire-kv-write");
-    pthread_setname_np(threads->reader, "quire-kv-read");
-    return 0;
+    return status == 0
+               ? 0
+               : error_set(err, ERROR_IO, "kv-store: cannot start a thread: %s", strerror(status));
 }
 
-int kv_store_threads_create(const struct kv_store_threads_config *config,
-                            const struct kv_store_view *view, struct kv_store_threads **out,
-                            struct error *err) {
+static void init_sync(struct kv_store_threads *threads) {
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&threads->ended, &attributes) == 0);
+    pthread_condattr_destroy(&attributes);
+    CHECK(pthread_mutex_init(&threads->wake_lock, NULL) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_mutex_init(&threads->lock[i], NULL) == 0);
+        CHECK(sem_init(&threads->changed[i], 0, 0) == 0);
+    }
+}
+
+int kv_store_threads_create(struct kv_store_file *file, void (*wake)(void *context), void *context,
+                            struct kv_store_view *view, uint64_t *num_damaged,
+                            struct kv_store_threads **out, struct error *err) {
     struct kv_store_threads *threads = calloc(1, sizeof(*threads));
     if (threads == NULL)
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for its threads");
-    threads->config = *config;
-    atomic_init(&threads->owned, view->is_owner ? view->index : NULL);
-    threads->seen_changes = view->num_changes;
-    CHECK(pthread_mutex_init(&threads->wake_lock, NULL) == 0);
-    CHECK(pthread_cond_init(&threads->job_ended, NULL) == 0);
-    CHECK(sem_init(&threads->changed[false], 0, 0) == 0);
-    CHECK(sem_init(&threads->changed[true], 0, 0) == 0);
-    if (allocate(threads, err) != 0 || start(threads, err) != 0) {
+    threads->file = file;
+    threads->wake = wake;
+    threads->wake_context = context;
+    init_sync(threads);
+    if (allocate(threads, err) != 0 || load_view(threads, view, num_damaged, err) != 0) {
+        kv_store_threads_destroy(threads);
+        return -1;
+    }
+    threads->owned = owned_index(threads, view);
+    if (start(threads, err) != 0) {
         kv_store_threads_destroy(threads);
         return -1;
     }
@@ -514,25 +540,43 @@ int kv_store_threads_create(const struct kv_store_threads_config *config,
     return 0;
 }
 
-void kv_store_threads_destroy(struct kv_store_threads *threads) {
+/* Returns whether both have ended. */
+static bool stop(struct kv_store_threads *threads) {
+    int64_t busy_ns = max_int64(kv_store_threads_busy_ns(threads, false),
+                                kv_store_threads_busy_ns(threads, true));
+    const struct timespec end = time_of(clock_now_ns() + max_int64(JOIN_NS - busy_ns, 0));
+    int status = 0;
+    atomic_store(&threads->stops, true);
+    pthread_mutex_lock(&threads->lock[false]);
+    threads->num_running -= 2 - threads->num_started;
+    for (int i = 0; i < 2; i++)
+        sem_post(&threads->changed[i]);
+    while (threads->num_running > 0 && status == 0)
+        status = pthread_cond_timedwait(&threads->ended, &threads->lock[false], &end);
+    bool has_ended = threads->num_running == 0;
+    pthread_mutex_unlock(&threads->lock[false]);
+    for (int i = 0; i < threads->num_started; i++)
+        CHECK((has_ended ? pthread_join(threads->threads[i], NULL)
+                         : pthread_detach(threads->threads[i])) == 0);
+    return has_ended;
+}
+
+bool kv_store_threads_destroy(struct kv_store_threads *threads) {
     if (threads == NULL)
-        return;
-    atomic_store(&threads->stop_ns, clock_now_ns() + CLOSE_NS);
-    sem_post(&threads->changed[false]);
-    sem_post(&threads->changed[true]);
-    if (threads->num_started >= 1)
-        CHECK(pthread_join(threads->writer, NULL) == 0);
-    if (threads->num_started >= 2)
-        CHECK(pthread_join(threads->reader, NULL) == 0);
-    pthread_cond_destroy(&threads->job_ended);
+        return true;
+    if (!stop(threads))
+        return false;
+    pthread_cond_destroy(&threads->ended);
     pthread_mutex_destroy(&threads->wake_lock);
-    sem_destroy(&threads->changed[false]);
-    sem_destroy(&threads->changed[true]);
-    kv_store_room_finish(&threads->write_room);
-    kv_store_room_finish(&threads->read_room);
+    for (int i = 0; i < 2; i++) {
+        pthread_mutex_destroy(&threads->lock[i]);
+        sem_destroy(&threads->changed[i]);
+        kv_store_room_finish(&threads->rooms[i]);
+    }
     destroy_view(atomic_load(&threads->next_view));
     kv_store_index_destroy(atomic_load(&threads->old_index));
     free(threads->tokens);
     free(threads->jobs);
     free(threads);
+    return true;
 }

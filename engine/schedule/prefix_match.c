@@ -52,8 +52,12 @@ static void await_stored(struct scheduler *scheduler, struct sequence *sequence)
     int32_t limit = sequence_group_reusable(sequence), num_reads;
     int32_t num_tokens =
         block_manager_find_stored(&scheduler->blocks, &sequence->table, &tokens, limit, &num_reads);
-    if (num_tokens > 0 && reading_pays(scheduler, num_reads, sequence->num_computed, num_tokens))
+    if (num_tokens == 0)
+        return;
+    if (reading_pays(scheduler, num_reads, sequence->num_computed, num_tokens))
         block_manager_await(&scheduler->blocks, &sequence->table, &tokens, limit);
+    else
+        block_manager_note_unread(&scheduler->blocks);
 }
 
 int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence) {

@@ -197,7 +197,8 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
     char path[4300];
     if (options->kv_store == NULL)
         return 0;
-    bool is_read_only = strcmp(options->kv_store_mode, "read-only") == 0;
+    bool is_shared = strncmp(options->kv_store_mode, "shared", strlen("shared")) == 0;
+    bool is_read_only = strstr(options->kv_store_mode, "read-only") != NULL;
     if (make_store_path(served, is_read_only, path, sizeof(path), err) != 0)
         return -1;
     struct kv_store_config config = {
@@ -206,6 +207,7 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
         .key_file = options->kv_store_key_file,
         .forgets = strcmp(options->kv_store_mode, "forget") == 0,
         .read_only = is_read_only,
+        .is_shared = is_shared,
         .block_bytes = store_tier_block_bytes(&served->info),
         .block_size = served->info.limits.block_size,
     };

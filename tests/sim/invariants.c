@@ -178,7 +178,8 @@ static void check_pools(struct simulation *sim) {
     if (engine_core_is_idle(&sim->core))
         EXPECT(sim,
                blocks->pool.num_used == 0 &&
-                   (blocks->host.num_used == 0 || block_manager_has_jobs(blocks)),
+                   (blocks->host.num_used == 0 || block_manager_has_writes(blocks) ||
+                    blocks->tiers.num_reads > 0),
                blocks->pool.num_used);
 }
 

@@ -95,7 +95,9 @@ static void step(struct simulation *sim, struct totals *totals) {
     bool ran = engine_core_step(&sim->core);
     EXPECT(sim,
            ran || engine_core_is_idle(core) || core->num_stalled > 0 ||
-               core->mask_jobs.num_running > 0 || block_manager_has_jobs(&core->scheduler.blocks),
+               core->mask_jobs.num_running > 0 ||
+               block_manager_has_writes(&core->scheduler.blocks) ||
+               core->scheduler.blocks.tiers.num_reads > 0,
            0);
     EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
     EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);

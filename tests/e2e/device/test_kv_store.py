@@ -9,13 +9,14 @@ import stat
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_server import MODEL, NAME, QuireServer
+from quire_server import BINARY, MODEL, NAME, QuireServer
 from test_cuda_sim import MODULE, SMALL as SMALL_GPU, simulated
 from test_load import complete, gather, seeded
 from test_rank_process import await_other, rank_process
@@ -23,6 +24,7 @@ from test_swap import beams, choices
 
 TEXT = " ".join(f"Item {i} of the list is number {i * 7919 % 1000}." for i in range(120))  # some 1,690 tokens
 SMALL = ("--max-model-len", 2560, "--kv-cache-memory-bytes", "64M")  # holds one text
+HANG_DISK = BINARY.parents[1] / "tests/faults/libhang_disk.so"
 TIGHT = ("--max-model-len", 640, "--kv-cache-memory-bytes", "16M")  # 700 tokens
 
 
@@ -47,11 +49,18 @@ def tiers(server, name, headers=None):
             if sample.name.split(":", 1)[-1] == name}
 
 
-def await_stored(server, count=105, headers=None):
+def await_stored(server, count=105, headers=None, name="kv_tier_stored_total"):
     """Until the server has written so many blocks."""
     deadline = time.monotonic() + 60
-    while tiers(server, "kv_tier_stored_total", headers)["store"] < count:
-        assert time.monotonic() < deadline, tiers(server, "kv_tier_stored_total", headers)
+    while tiers(server, name, headers)["store"] < count:
+        assert time.monotonic() < deadline, tiers(server, name, headers)
+        time.sleep(0.02)
+
+
+def await_log(server, text):
+    deadline = time.monotonic() + 60
+    while text not in server.read_log():
+        assert time.monotonic() < deadline, server.read_log()
         time.sleep(0.02)
 
 
@@ -212,6 +221,85 @@ def test_servers_that_start_together(start_server, tmp_path):
     assert all("it is not used" not in server.read_log() for server in servers)
 
 
+def shared(folder, size="512M"):
+    return *store_of(folder, size), "--kv-store-mode", "shared"
+
+
+def blocks_of(folder):
+    return [path for path in files_of(folder).glob("??/*-*-*-*")]
+
+
+def test_servers_share_a_folder(start_server, expected, tmp_path):
+    """As on several machines: each finds what the others have computed, which stays when they end."""
+    first, second = (start_server(*shared(tmp_path / "kv")) for _ in range(2))
+    assert ask(first) == (expected, 0)
+    await_stored(first)
+    text = f"New. {TEXT}"
+    answer, cached = ask(second, text)
+    assert cached == 0
+    await_stored(second)
+    for server, prompt, right in ((second, TEXT, expected), (first, text, answer)):
+        await_stored(server, 210, name="kv_tier_blocks")  # it has listed the folder
+        found, cached = ask(server, prompt)
+        assert found == right and cached > 1500
+    first.kill()
+    assert second.terminate() == 0
+    assert len(blocks_of(tmp_path / "kv")) >= 210 and not list(files_of(tmp_path / "kv").glob("??/new-*"))
+    third = start_server(*store_of(tmp_path / "kv"), "--kv-store-mode", "shared-read-only")
+    for prompt, right in ((TEXT, expected), (text, answer)):
+        found, cached = ask(third, prompt)
+        assert found == right and cached > 1500
+    assert tiers(third, "kv_tier_stored_total")["store"] == 0
+
+
+def test_models_share_a_folder(start_server, expected, tmp_path):
+    """Two types of the cache under one name: each finds only its own."""
+    servers = [start_server(*shared(tmp_path / "kv"), *options) for options in ((), ("--kv-cache-dtype", "int8"))]
+    answers = [ask(server) for server in servers]
+    assert answers[0] == (expected, 0) and answers[1][1] == 0
+    for server in servers:
+        await_stored(server)
+        server.kill()
+    for options, (answer, _) in zip(((), ("--kv-cache-dtype", "int8")), answers):
+        text, cached = ask(start_server(*shared(tmp_path / "kv"), *options))
+        assert text == answer and cached > 1500
+
+
+def test_a_shared_folder_keeps_its_size(start_server, expected, tmp_path):
+    """Two servers, each with texts that alone do not fit, and one that is killed while it writes."""
+    servers = [start_server(*shared(tmp_path / "kv", "48M"), *SMALL) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(ask, server, f"{i}{j}: {TEXT}") for j in range(3) for i, server in enumerate(servers)]
+        servers[2].wait_for(lambda m: m["engine_steps_total"] >= 4)
+        servers[2].kill()
+        for answer in answers:
+            answer.exception()
+    for server in servers[:2]:
+        assert server.terminate() == 0
+    server = start_server(*shared(tmp_path / "kv", "48M"))
+    assert sum(path.stat().st_size for path in blocks_of(tmp_path / "kv")) <= 48 << 20
+    assert ask(server)[0] == expected and ask(server, f"11: {TEXT}")[0]
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damaged_files_of_a_shared_folder(start_server, expected, tmp_path, damage):
+    number, server = random.Random(7), start_server(*shared(tmp_path / "kv"))
+    ask(server)
+    await_stored(server)
+    for path in blocks_of(tmp_path / "kv")[::3]:  # while the server is running
+        if damage == "remove":
+            path.unlink()
+        elif damage == "truncate":
+            os.truncate(path, 10000)
+        else:
+            data = bytearray(path.read_bytes())
+            flip(data, number)
+            path.write_bytes(data)
+    other = start_server(*shared(tmp_path / "kv"))
+    assert ask(other)[0] == expected and ask(other)[1] > 1500
+    assert server.terminate() == 0 and other.terminate() == 0
+
+
 def test_another_model_is_not_found(start_server, expected, folder):
     """Nor another type of the cache, under the same name; the store begins anew for it."""
     server = start_server(*store_of(folder), "--kv-cache-dtype", "int8")
@@ -317,8 +405,11 @@ def test_sleep_keeps_the_store(start_server, expected, tmp_path):
 
 def shared_bytes(server):
     """Of the host pools that the server and its rank process share."""
-    folder = Path(f"/proc/{server.process.pid}/fd")
-    return sum(os.stat(path).st_blocks * 512 for path in folder.iterdir() if "kv host pools" in os.readlink(path))
+    total = 0
+    for path in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # a connection that ends
+            total += os.stat(path).st_blocks * 512 if "kv host pools" in os.readlink(path) else 0
+    return total
 
 
 def test_sleep_gives_shared_memory_back(start_server, expected, tmp_path):
@@ -342,6 +433,102 @@ def test_a_crash_of_the_ranks_finds_the_store(start_server, expected, tmp_path):
     await_other(server, pid)
     text, cached = ask(server)
     assert text == expected and cached > 1500
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Sets how many milliseconds each read or write of a block takes."""
+    def slow(kind, ms):
+        path = tmp_path / f"disk.{kind}"
+        path.with_suffix(".new").write_text(str(ms))
+        path.with_suffix(".new").rename(path)
+    assert HANG_DISK.exists()
+    slow.environment = {"LD_PRELOAD": str(HANG_DISK), "HANG_DISK_FILE": str(tmp_path / "disk"), "HANG_DISK_FOLDER": str(tmp_path / "kv")}
+    return slow
+
+
+NEVER = 10**9  # milliseconds
+
+
+@pytest.fixture
+def shared_folder(start_server, expected, tmp_path):
+    server = start_server(*shared(tmp_path / "kv"))
+    assert ask(server) == (expected, 0)
+    await_stored(server)
+    server.kill()
+    return tmp_path / "kv"
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_file_server_that_hangs(start_server, expected, shared_folder, disk, kind):
+    server = start_server(*shared(shared_folder), environment=disk.environment)
+    disk(kind, NEVER)
+    assert ask(server)[0] == expected
+    assert ask(server, f"New. {TEXT}")[1] < 100
+    await_log(server, "does not answer")
+    assert ask(server)[0] == expected
+    assert server.terminate() == 0
+
+
+def test_sleep_does_not_wait_for_slow_reads(start_server, expected, folder, disk):
+    """What nobody awaits any more is not read to its end: of some 105 blocks, each of which takes long."""
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk("read", 3000)
+    assert ask(server)[0] == expected  # given up, and computed
+    before = tiers(server, "kv_tier_hits_total")["store"]
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert tiers(server, "kv_tier_hits_total")["store"] - before < 5
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    assert ask(server)[0] == expected
+
+
+def test_a_disk_that_was_slow_is_used_again(start_server, folder, disk):
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk("read", 500)
+    text = TEXT[:1300]
+    expected = ask(server, text)[0]
+    server.wait_idle()
+    disk("read", 0)
+    deadline = time.monotonic() + 60
+    while True:
+        assert httpx.post(server.url + "/reset_prefix_cache").status_code == 200
+        answer, cached = ask(server, text)
+        assert answer == expected and time.monotonic() < deadline
+        if cached > 200:
+            break
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_disk_that_hangs(start_server, expected, folder, disk, kind):
+    """Requests, sleep and the stop go on without it."""
+    server = start_server(*store_of(folder), "--enable-admin", environment=disk.environment)
+    disk(kind, NEVER)
+    assert ask(server)[0] == expected
+    assert ask(server, f"New. {TEXT}")[1] < 100
+    await_log(server, "does not answer")
+    assert httpx.post(f"{server.url}/sleep?level=1", timeout=60).status_code == 200
+    assert httpx.post(server.url + "/wake_up", timeout=60).status_code == 200
+    text, cached = ask(server)
+    assert text == expected and (cached > 1500 or kind == "read")
+    assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_ranks_start_again_while_a_disk_hangs(start_server, expected, folder, disk, kind):
+    server = start_server(*store_of(folder), "--rank-process", "on", environment=disk.environment)
+    disk(kind, NEVER)
+    assert ask(server)[0] == expected
+    assert ask(server, f"New. {TEXT}")[1] < 100
+    pid = rank_process(server)
+    os.kill(pid, 9)
+    await_other(server, pid)
+    assert ask(server)[0] == expected
+    disk(kind, 0)
+    stored = tiers(server, "kv_tier_stored_total")["store"]
+    ask(server, f"Newer. {TEXT}")
+    if kind == "write":
+        await_stored(server, stored + 50)
+    assert server.terminate() == 0
 
 
 @pytest.mark.parametrize("options, what", [

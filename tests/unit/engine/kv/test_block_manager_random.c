@@ -1030,7 +1030,7 @@ static void step(struct model *model) {
 /* Until the manager has seen all of them. */
 static void end_jobs(struct model *model) {
     block_manager_flush_cache(&model->manager);
-    while (block_manager_has_jobs(&model->manager))
+    while (block_manager_has_writes(&model->manager) || model->manager.tiers.num_reads > 0)
         block_manager_poll(&model->manager);
     EXPECT(model, model->num_jobs == 0);
 }

@@ -186,9 +186,11 @@ static void test_draining_drops_reads(void **state) {
     }
     assert_true(kv_store_is_idle(fixture->store));
     assert_true(num_dropped > 0);
-    assert_int_equal(kv_store_reading_ns(fixture->store), 0);
     assert_int_equal(counts_of(fixture).num_damaged, 0);
-    assert_int_equal(store_get(fixture->store, &block), STORE_RIGHT);
+    enum store_result result;
+    while ((result = store_get(fixture->store, &block)) == STORE_MISS)
+        assert_false(kv_store_next_done(fixture->store, &done)); /* the reader gives jobs back */
+    assert_int_equal(result, STORE_RIGHT);
 }
 
 static void test_closing_finishes_writes(void **state) {
