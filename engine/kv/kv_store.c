@@ -123,11 +123,8 @@ static void free_change(struct kept_change *change) {
 
 /* Keeps what was saved, and no longer what was before. */
 static void apply_change(struct kv_store *store, const struct kept_change *change) {
-    struct kv_store_index *index = store->view.index;
-    for (int32_t i = 0; i < change->before.num_keys; i++)
-        for (int32_t group = 0; group < change->before.num_groups; group++)
-            kv_store_index_unkeep(index, &change->before.keys[i], group);
-    kv_store_keep_saved(index, &change->after);
+    kv_saved_unkeep(store->view.index, &change->before);
+    kv_saved_keep(store->view.index, &change->after);
 }
 
 static void apply_changes(struct kv_store *store) {

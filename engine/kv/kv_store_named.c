@@ -12,6 +12,7 @@
 #include "engine/kv/kv_store_file.h"
 
 #include "config/base/log.h"
+#include "engine/kv/kv_store_saved.h"
 #include "config/base/numbers.h"
 
 #include <dirent.h>
@@ -227,6 +228,8 @@ static int load(struct kv_store_file *file, struct kv_store_room *room, struct k
         return error_set(err, ERROR_MEMORY, "kv-store: no memory for an index of %d blocks",
                          (int)num_slots);
     list_files(&listing, load_file);
+    if (file->config.folder->is_owner)
+        kv_saved_keep_all(file, listing.index);
     kv_store_index_begin(listing.index);
     bool removes = file->config.folder->is_owner;
     while (removes && bytes > limit && kv_store_index_shrink(listing.index, &left)) {

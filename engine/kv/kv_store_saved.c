@@ -269,8 +269,19 @@ static void remove_old(int folder_fd, const char *name) {
         unlinkat(folder_fd, name, 0);
 }
 
-void kv_saved_visit(const struct kv_store_file *file,
-                    void (*visit)(void *context, const struct kv_saved *saved), void *context) {
+void kv_saved_keep(struct kv_store_index *index, const struct kv_saved *saved) {
+    for (int32_t i = 0; i < saved->num_keys; i++)
+        for (int32_t group = 0; group < saved->num_groups; group++)
+            kv_store_index_keep(index, &saved->keys[i], group);
+}
+
+void kv_saved_unkeep(struct kv_store_index *index, const struct kv_saved *saved) {
+    for (int32_t i = 0; i < saved->num_keys; i++)
+        for (int32_t group = 0; group < saved->num_groups; group++)
+            kv_store_index_unkeep(index, &saved->keys[i], group);
+}
+
+void kv_saved_keep_all(const struct kv_store_file *file, struct kv_store_index *index) {
     int folder_fd = open_folder(file);
     DIR *list = folder_fd >= 0 ? fdopendir(folder_fd) : NULL;
     const struct dirent *entry;
@@ -292,7 +303,7 @@ void kv_saved_visit(const struct kv_store_file *file,
             log_warning("%s", err.message);
             continue;
         }
-        visit(context, &saved);
+        kv_saved_keep(index, &saved);
         kv_saved_finish(&saved);
     }
     closedir(list);

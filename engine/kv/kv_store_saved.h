@@ -17,8 +17,10 @@ int kv_saved_write(const struct kv_store_file *file, const char *name, const str
 int kv_saved_read(const struct kv_store_file *file, const char *name, struct kv_saved *out,
                   struct error *err);
 int kv_saved_remove(const struct kv_store_file *file, const char *name, struct error *err);
-/* Reads each file in turn, and logs which ones cannot be read. */
-void kv_saved_visit(const struct kv_store_file *file,
-                    void (*visit)(void *context, const struct kv_saved *saved), void *context);
+/* Has the index keep the blocks, or no longer. */
+void kv_saved_keep(struct kv_store_index *index, const struct kv_saved *saved);
+void kv_saved_unkeep(struct kv_store_index *index, const struct kv_saved *saved);
+/* Has a new index keep those of all files; logs which ones cannot be read. */
+void kv_saved_keep_all(const struct kv_store_file *file, struct kv_store_index *index);
 
 #endif

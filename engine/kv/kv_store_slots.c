@@ -2,6 +2,7 @@
 #include "engine/kv/kv_store_file.h"
 
 #include "config/base/log.h"
+#include "engine/kv/kv_store_saved.h"
 #include "config/base/numbers.h"
 
 #include <errno.h>
@@ -137,6 +138,8 @@ static int load(struct kv_store_file *file, struct kv_store_room *room, struct k
                     file->config.folder->path, damaged);
         *num_damaged += (uint64_t)damaged;
     }
+    if (file->config.folder->is_owner)
+        kv_saved_keep_all(file, index);
     kv_store_index_begin(index);
     file->seen_changes = changes;
     *out = index;

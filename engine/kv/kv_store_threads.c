@@ -4,7 +4,6 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "config/base/numbers.h"
-#include "engine/kv/kv_store_saved.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -217,26 +216,12 @@ static void write_stamps(struct kv_store_threads *threads) {
                   strerror(errno));
 }
 
-void kv_store_keep_saved(struct kv_store_index *index, const struct kv_saved *saved) {
-    for (int32_t i = 0; i < saved->num_keys; i++)
-        for (int32_t group = 0; group < saved->num_groups; group++)
-            kv_store_index_keep(index, &saved->keys[i], group);
-}
-
-static void keep_found(void *context, const struct kv_saved *saved) {
-    kv_store_keep_saved(context, saved);
-}
-
 static int load_view(struct kv_store_threads *threads, struct kv_store_view *view,
                      uint64_t *num_damaged, struct error *err) {
     struct kv_store_file *file = threads->file;
     *view = (struct kv_store_view){.generation = file->generation,
                                    .is_owner = file->config.folder->is_owner};
-    if (file->ops->load(file, &threads->rooms[false], &view->index, num_damaged, err) != 0)
-        return -1;
-    if (view->is_owner)
-        kv_saved_visit(file, keep_found, view->index);
-    return 0;
+    return file->ops->load(file, &threads->rooms[false], &view->index, num_damaged, err);
 }
 
 static void destroy_view(struct kv_store_view *view) {

@@ -43,9 +43,6 @@ struct kv_store_view {
     bool is_owner;
 };
 
-/* Has the blocks of a saved conversation not leave. */
-void kv_store_keep_saved(struct kv_store_index *index, const struct kv_saved *saved);
-
 size_t kv_store_threads_bytes(const struct kv_store_file *file); /* what they allocate */
 /* Reads what the files hold, of which it adds up what is damaged, and starts the threads. The last
  * uses of the view are written to the file now and then, if it is the owner's. The file and its

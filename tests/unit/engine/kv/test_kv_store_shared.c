@@ -566,8 +566,46 @@ static void test_killed_writers(void **state) {
 
 #define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+static void put_others(struct kv_store *store, int32_t first) {
+    for (int32_t i = 0; i < 2 * NUM_BLOCKS; i++) {
+        struct store_block other;
+        store_make_chain(store, first + i, 0, &other, 1);
+        store_put(store, &other);
+    }
+}
+
+/* Whoever lists the folder or writes to it, later ones too. */
+static void test_what_was_saved_does_not_leave(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[3];
+    struct block_key keys[3];
+    store_make_chain(fixture->store, 1, 0, blocks, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(store_put(fixture->store, &blocks[i]));
+        keys[i] = blocks[i].content.key;
+    }
+    const struct kv_saved saved = {.keys = keys, .num_keys = 3, .num_groups = 1};
+    assert_int_equal(kv_store_save(fixture->store, "talk", &saved, &fixture->err), 0);
+    put_others(fixture->store, 100);
+    for_files(fixture, make_old);
+    reopen(fixture);
+    put_others(fixture->store, 200);
+    struct kv_store *other = open_other(&fixture->config);
+    put_others(other, 300);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_get(other, &blocks[i]), STORE_RIGHT);
+    assert_int_equal(kv_store_erase_saved(other, "talk", &fixture->err), 0);
+    put_others(other, 400);
+    int num_found = 0;
+    for (int i = 0; i < 3; i++)
+        num_found += store_get(other, &blocks[i]) == STORE_RIGHT;
+    assert_true(num_found < 3);
+    kv_store_close(other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        WITH_STORE(test_what_was_saved_does_not_leave),
         WITH_STORE(test_another_finds_what_one_writes),
         WITH_STORE(test_the_same_block_twice),
         WITH_STORE(test_tokens_are_compared),
