@@ -180,12 +180,12 @@ def measure_choice(options, results):
     token_bytes = server.metric("kv_store_bytes_total", 'direction="write"') / server.store_blocks() / 16
     server.stop()
     unthrottled = 0
-    for rate in [1e6, *options.throttle]:
+    for number, rate in enumerate([1e6, *options.throttle]):
         os.environ.update(LD_PRELOAD=str(shim), THROTTLE_MB=str(rate))
         server = Server(options, *store)
         del os.environ["LD_PRELOAD"], os.environ["THROTTLE_MB"]
         server.first_token(make_prompt(2, options.tokens // 4))  # read
-        computed = server.first_token(make_prompt(3, options.tokens))[0]
+        computed = server.first_token(make_prompt(10 + number, options.tokens))[0]
         chosen, cached, _ = server.first_token(make_prompt(1, options.tokens))
         server.stop()
         unthrottled = unthrottled or chosen
