@@ -179,10 +179,10 @@ static int set_adapter(const struct api_context *context, const struct conversat
         request_set_adapter(request, adapter);
     adapter_unref(adapter);
     return is_same ? 0
-                   : bad_request(err, "model_not_found", NULL,
-                                 "the conversation is one with the adapter \"%s\", which is not "
-                                 "loaded",
-                                 name);
+                   : api_error_set(err, 404, "invalid_request_error", "model_not_found", NULL,
+                                   "the conversation is one with the adapter \"%s\", which is not "
+                                   "loaded",
+                                   name);
 }
 
 static int read_scope(const struct api_context *context, const struct conversation_head *head,

@@ -49,7 +49,7 @@ static int read_action(const struct api_context *context, struct slots_body *bod
             body->action = (enum slot_action)i;
             return 0;
         }
-    return bad_request(err, "invalid_value", "action",
+    return bad_request(err, "unsupported_value", "action",
                        "action must be save, restore or erase, not %.40s",
                        given != NULL ? given : "absent");
 }
@@ -75,7 +75,7 @@ static int check_filename(const struct slots_body *body, struct api_error *err) 
         return bad_request(err, "missing_required_parameter", "filename", "filename is missing");
     if (kv_saved_is_name(body->filename))
         return 0;
-    return bad_request(err, "invalid_value", "filename",
+    return bad_request(err, "out_of_range", "filename",
                        "filename is \"%.40s\": 1 to %d characters of A-Z a-z 0-9 . _ - are "
                        "allowed, the first of them a letter or digit",
                        body->filename, KV_SAVED_MAX_NAME_BYTES);

@@ -63,7 +63,7 @@ def test_a_layer_never_changes_the_output(answers, start_server, arguments):
     server = start_server("--model", TRAINED, *DRAFTS, *arguments)
     assert "draft      the model's layer 3, which predicts further tokens (MTP); at most 3 " in server.read_log()
     is_short = "--max-model-len" in arguments
-    for i in range(12):  # whether drafts pay is measured, and calls that come one by one do not take memory from each other
+    for i in range(80):  # whether drafts pay is measured, and calls that come one by one do not take memory from each other
         assert (gather(server, calls), gather(server, one)) == answers
         metrics = server.wait_idle()
         if i >= 2 and metrics["spec_decode_num_accepted_tokens_total"] > 0 and (not is_short or metrics["num_preemptions_total"] > 0):
