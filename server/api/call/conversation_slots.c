@@ -99,8 +99,9 @@ static void write_conversation(const struct request *request, const int32_t *gen
         byte_buffer_append(out, adapter->name, (size_t)head.adapter_bytes);
 }
 
-/* Takes ownership of the conversation. */
-static void put(struct conversation_slots *slots, int32_t slot, struct byte_buffer *conversation) {
+/* Takes ownership of the conversation. Returns the one before, the caller's. */
+static struct byte_buffer put(struct conversation_slots *slots, int32_t slot,
+                              struct byte_buffer *conversation) {
     CHECK(slot >= 0 && slot < slots->num_slots);
     pthread_mutex_lock(&slots->lock);
     struct byte_buffer before = slots->conversations[slot];
@@ -111,9 +112,15 @@ static void put(struct conversation_slots *slots, int32_t slot, struct byte_buff
     slots->conversations[slot] = *conversation;
     slots->num_bytes += conversation->length;
     pthread_mutex_unlock(&slots->lock);
-    byte_buffer_finish(&before);
     if (is_full)
         log_warning("slot %d: all slots together have no room for the conversation", (int)slot);
+    return before;
+}
+
+static void replace(struct conversation_slots *slots, int32_t slot,
+                    struct byte_buffer *conversation) {
+    struct byte_buffer before = put(slots, slot, conversation);
+    byte_buffer_finish(&before);
 }
 
 void conversation_slots_set(struct conversation_slots *slots, int32_t slot,
@@ -123,7 +130,7 @@ void conversation_slots_set(struct conversation_slots *slots, int32_t slot,
     write_conversation(request, generated, num_generated, &conversation);
     if (conversation.failed)
         byte_buffer_finish(&conversation);
-    put(slots, slot, &conversation);
+    replace(slots, slot, &conversation);
 }
 
 /* Copies what is in a slot: nothing, or a whole conversation. */
@@ -137,13 +144,11 @@ static void copy(struct conversation_slots *slots, int32_t slot, struct byte_buf
 }
 
 int32_t conversation_slots_clear(struct conversation_slots *slots, int32_t slot) {
-    struct byte_buffer before = {0}, empty = {0};
+    struct byte_buffer empty = {0}, before = put(slots, slot, &empty);
     struct conversation_head head = {0};
-    copy(slots, slot, &before);
     if (before.length > 0)
         memcpy(&head, before.data, sizeof(head));
     byte_buffer_finish(&before);
-    put(slots, slot, &empty);
     return head.num_tokens;
 }
 
@@ -303,7 +308,7 @@ int conversation_slots_restore(struct conversation_slots *slots, const struct ap
     if (status == 0) {
         struct byte_buffer conversation = {0};
         byte_buffer_append(&conversation, saved.data, saved.num_bytes);
-        put(slots, slot, &conversation);
+        replace(slots, slot, &conversation);
     }
     kv_saved_finish(&saved);
     return status;
