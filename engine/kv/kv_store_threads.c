@@ -476,7 +476,6 @@ static int start(struct kv_store_threads *threads, struct error *err) {
     int status = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    threads->num_running = 2;
     for (int i = 0; i < 2 && status == 0; i++) {
         status = pthread_create(&threads->threads[i], NULL, mains[i], threads);
         threads->num_started += status == 0;
@@ -511,6 +510,7 @@ int kv_store_threads_create(struct kv_store_file *file, void (*wake)(void *conte
     threads->file = file;
     threads->wake = wake;
     threads->wake_context = context;
+    threads->num_running = 2; /* `stop` takes off those that were not started */
     init_sync(threads);
     if (allocate(threads, err) != 0 || load_view(threads, view, num_damaged, err) != 0) {
         kv_store_threads_destroy(threads);
