@@ -452,6 +452,8 @@ struct backend_ops {
     void (*route)(struct backend *b, const struct route_args *args);
     void (*choose_adapters)(struct backend *b, const struct choose_adapters_args *args);
     void (*linear_experts)(struct backend *b, const struct expert_linear_args *args);
+    /* Returns false, having done nothing, where linear_experts is as fast. May be NULL. */
+    bool (*linear_adapters)(struct backend *b, const struct adapter_linear_args *args);
     void (*combine_experts)(struct backend *b, const struct combine_args *args);
     void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);

@@ -84,6 +84,21 @@ struct expert_linear_args {
     bool accumulate;              /* out += the product */
 };
 
+#define ADAPTER_MAX_PARTS 3 /* of a projection: q, k and v */
+
+/* out += B (A x) for the tokens that have an adapter: the product of `linear_experts` with A, then
+ * of each part's columns of it with the part's B, with the same bits. Rows of other tokens are left
+ * as they are. */
+struct adapter_linear_args {
+    const void *x;                 /* [num_tokens, cols of A] */
+    const struct matrix *a;        /* [num_slots * num_parts * rank, cols] */
+    const struct matrix *const *b; /* [num_parts] of [num_slots * its columns of out, rank] */
+    const struct expert_choices *choices; /* of choose_adapters */
+    void *inner;                          /* overwritten: [num_tokens, num_parts * rank] */
+    void *out;                            /* [num_tokens, columns of all parts] */
+    int32_t num_parts, num_tokens, num_slots;
+};
+
 /* Fills `choices`, of one choice for each of num_tokens tokens of the step: the adapter slot of the
  * token's sequence (step_inputs.adapter_slots), -1 if it has none, as of the step's padding. Slots
  * are the experts, all of them own. */

@@ -20,6 +20,31 @@ static char *elements_on(const struct forward_pass *pass, void *data, int32_t co
     return (char *)data + dtype_row_bytes(pass->backend->activation_dtype, (size_t)count);
 }
 
+/* One product after the other. */
+static void add_by_products(const struct forward_pass *pass, const struct lora_projection *lora,
+                            const struct adapter_linear_args *whole) {
+    struct backend *b = pass->backend;
+    const int32_t rank = lora_slots_shape(pass->lora)->max_rank;
+    struct expert_linear_args args = {.x = whole->x,
+                                      .weight = whole->a,
+                                      .choices = whole->choices,
+                                      .out = whole->inner,
+                                      .num_tokens = whole->num_tokens,
+                                      .num_chosen = 1,
+                                      .num_own = whole->num_slots};
+    b->ops->linear_experts(b, &args);
+    args.x_stride = whole->num_parts * rank;
+    args.accumulate = true;
+    for (int32_t p = 0; p < whole->num_parts; p++)
+        args.out_stride += lora->outputs[p];
+    for (int32_t p = 0, first = 0; p < whole->num_parts; first += lora->outputs[p++]) {
+        args.x = elements_on(pass, whole->inner, p * rank);
+        args.weight = whole->b[p];
+        args.out = elements_on(pass, whole->out, first);
+        b->ops->linear_experts(b, &args);
+    }
+}
+
 void forward_pass_add_adapters(const struct forward_pass *pass, const struct projection *projection,
                                const void *x, void *out) {
     struct backend *b = pass->backend;
@@ -27,28 +52,16 @@ void forward_pass_add_adapters(const struct forward_pass *pass, const struct pro
         lora_slots_find(pass->lora, projection->layer, projection->role);
     if (lora == NULL)
         return;
-    const struct lora_shape *shape = lora_slots_shape(pass->lora);
     const struct expert_choices choices = choices_of(pass);
-    const int32_t inner_width = lora->num_parts * shape->max_rank;
-    int32_t out_width = 0, first = 0;
-    for (int32_t p = 0; p < lora->num_parts; p++)
-        out_width += lora->outputs[p];
-    struct expert_linear_args args = {.x = x,
-                                      .weight = lora->a,
-                                      .choices = &choices,
-                                      .out = pass->lora_inner.data,
-                                      .num_tokens = pass->num_tokens,
-                                      .num_chosen = 1,
-                                      .num_own = shape->num_slots};
-    b->ops->linear_experts(b, &args);
-    args.x_stride = inner_width;
-    args.out_stride = out_width;
-    args.accumulate = true;
-    for (int32_t p = 0; p < lora->num_parts; p++) {
-        args.x = elements_on(pass, pass->lora_inner.data, p * shape->max_rank);
-        args.weight = lora->b[p];
-        args.out = elements_on(pass, out, first);
-        b->ops->linear_experts(b, &args);
-        first += lora->outputs[p];
-    }
+    const struct adapter_linear_args args = {.x = x,
+                                             .a = lora->a,
+                                             .b = (const struct matrix *const *)lora->b,
+                                             .choices = &choices,
+                                             .inner = pass->lora_inner.data,
+                                             .out = out,
+                                             .num_parts = lora->num_parts,
+                                             .num_tokens = pass->num_tokens,
+                                             .num_slots = lora_slots_shape(pass->lora)->num_slots};
+    if (b->ops->linear_adapters == NULL || !b->ops->linear_adapters(b, &args))
+        add_by_products(pass, lora, &args);
 }

@@ -116,6 +116,7 @@ static const struct backend_ops cpu_backend_ops = {
     .route = cpu_route,
     .choose_adapters = cpu_choose_adapters,
     .linear_experts = cpu_linear_experts,
+    .linear_adapters = cpu_linear_adapters,
     .linear_heads = cpu_linear_heads,
     .store_latent = cpu_store_latent,
     .combine_experts = cpu_combine_experts,

@@ -95,6 +95,7 @@ size_t cpu_attention_plan_bytes(int32_t num_tokens);
 void cpu_route(struct backend *b, const struct route_args *args);
 void cpu_choose_adapters(struct backend *b, const struct choose_adapters_args *args);
 void cpu_linear_experts(struct backend *b, const struct expert_linear_args *args);
+bool cpu_linear_adapters(struct backend *b, const struct adapter_linear_args *args);
 void cpu_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cpu_combine_experts(struct backend *b, const struct combine_args *args);
 

@@ -11,11 +11,12 @@
 #ifndef QUIRE_MODELS_LORA_LORA_ADAPTER_H
 #define QUIRE_MODELS_LORA_LORA_ADAPTER_H
 
+#include "kernels/experts.h"
 #include "models/config/model.h"
 #include "models/files/content_hash.h"
 #include "models/weights/model_shard.h"
 
-#define LORA_MAX_PARTS 3
+#define LORA_MAX_PARTS ADAPTER_MAX_PARTS
 #define LORA_MAX_RANK 256 /* of an adapter */
 #define LORA_RANK_STEP 8  /* a slot's rank is a multiple of it */
 #define LORA_MAX_SLOTS 256

@@ -1,6 +1,6 @@
 /* Low-rank adapters in a batch: `choose_adapters`, and `linear_experts` with strides, as a slot's A
  * and B are multiplied, against the oracle. What a token without an adapter has stays as it was,
- * and a token has the same bits alone. */
+ * and a token has the same bits alone. `linear_adapters` has the bits of those products. */
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
@@ -273,6 +273,128 @@ static void test_products(void **state) {
     }
 }
 
+/* --- linear_adapters --- */
+
+/* A projection of several parts: their B, and x, what was before and A x. */
+struct projection {
+    const struct sequences *s;
+    struct small_matrix a, b[ADAPTER_MAX_PARTS];
+    int32_t num_parts, rank, width; /* of all parts */
+    float *x, *before;
+};
+
+static void projection_init(struct projection *p, const struct sequences *s, int32_t num_parts,
+                            int32_t rank, int32_t inputs, uint64_t *seed) {
+    *p = (struct projection){.s = s, .num_parts = num_parts, .rank = rank};
+    small_matrix_init(&p->a, s->num_slots, num_parts * rank, inputs, seed);
+    for (int32_t i = 0; i < num_parts; i++) {
+        small_matrix_init(&p->b[i], s->num_slots, kernel_fixture_random_in(seed, 1, 90), rank,
+                          seed);
+        p->width += p->b[i].rows;
+    }
+    p->x = kernel_fixture_rounded_floats(&fixture, seed, (size_t)s->num_tokens * (size_t)inputs);
+    p->before =
+        kernel_fixture_rounded_floats(&fixture, seed, (size_t)s->num_tokens * (size_t)p->width);
+}
+
+static void projection_finish(struct projection *p) {
+    small_matrix_finish(&p->a);
+    for (int32_t i = 0; i < p->num_parts; i++)
+        small_matrix_finish(&p->b[i]);
+    free(p->x);
+    free(p->before);
+}
+
+static void add_by_products(struct backend *b, const struct projection *p,
+                            const struct adapter_linear_args *whole) {
+    struct expert_linear_args args = {.x = whole->x,
+                                      .weight = whole->a,
+                                      .choices = whole->choices,
+                                      .out = whole->inner,
+                                      .num_tokens = whole->num_tokens,
+                                      .num_chosen = 1,
+                                      .num_own = whole->num_slots};
+    b->ops->linear_experts(b, &args);
+    args.x_stride = p->num_parts * p->rank, args.out_stride = p->width, args.accumulate = true;
+    for (int32_t i = 0, first = 0; i < p->num_parts; first += p->b[i++].rows) {
+        args.x = (const float *)whole->inner + (ptrdiff_t)i * p->rank;
+        args.weight = whole->b[i];
+        args.out = (float *)whole->out + first;
+        b->ops->linear_experts(b, &args);
+    }
+}
+
+/* Adds to `out` at once or by products; returns whether it was added. */
+static bool add(struct backend *b, const struct projection *p, bool at_once, float *out) {
+    const struct sequences *s = p->s;
+    struct matrix *matrices[1 + ADAPTER_MAX_PARTS];
+    struct expert_choices choices;
+    void *memory = choose(b, s, &choices);
+    const size_t inner = (size_t)s->num_tokens * (size_t)(p->num_parts * p->rank);
+    float *zeros = kernel_fixture_memory(inner * sizeof(float));
+    memset(zeros, 0, inner * sizeof(float));
+    for (int i = 0; i <= p->num_parts; i++)
+        matrices[i] = create(b, i == 0 ? &p->a : &p->b[i - 1], s->num_slots);
+    const struct adapter_linear_args args = {
+        .x = kernel_fixture_put(b, DTYPE_F32, p->x, (size_t)s->num_tokens * (size_t)p->a.cols),
+        .a = matrices[0],
+        .b = (const struct matrix *const *)&matrices[1],
+        .choices = &choices,
+        .inner = kernel_fixture_put(b, DTYPE_F32, zeros, inner),
+        .out =
+            kernel_fixture_put(b, DTYPE_F32, p->before, (size_t)s->num_tokens * (size_t)p->width),
+        .num_parts = p->num_parts,
+        .num_tokens = s->num_tokens,
+        .num_slots = s->num_slots};
+    bool is_added = true;
+    begin_step(b, s);
+    if (at_once)
+        is_added = b->ops->linear_adapters(b, &args);
+    else
+        add_by_products(b, p, &args);
+    b->ops->step_end(b);
+    kernel_fixture_synchronize(b);
+    kernel_fixture_get(b, DTYPE_F32, args.out, out, (size_t)s->num_tokens * (size_t)p->width);
+    for (int i = 0; i <= p->num_parts; i++)
+        b->ops->matrix_destroy(b, matrices[i]);
+    kernel_fixture_free(b, memory);
+    kernel_fixture_free(b, (void *)args.x);
+    kernel_fixture_free(b, args.inner);
+    kernel_fixture_free(b, args.out);
+    free(zeros);
+    return is_added;
+}
+
+static void test_at_once(void **state) {
+    uint64_t seed = 3;
+    int num_added = 0, num_left = 0, num_asked = 0;
+    for (int variant = 0; variant < 48; variant++) {
+        struct sequences s;
+        struct projection p;
+        sequences_init(&s, 1 + variant % 8 * 4, variant % 4 == 3 ? 16 : 1, 1 + variant % 9,
+                       variant % 10 != 9, &seed);
+        projection_init(&p, &s, 1 + variant % ADAPTER_MAX_PARTS, 8 << variant % 5,
+                        kernel_fixture_random_in(&seed, 4, 300), &seed);
+        const size_t n = (size_t)s.num_tokens * (size_t)p.width;
+        float *expected = kernel_fixture_memory(n * sizeof(float));
+        float *actual = kernel_fixture_memory(n * sizeof(float));
+        for (int i = 0; i < fixture.num_backends; i++) {
+            struct backend *b = fixture.backends[i];
+            if (b->ops->linear_adapters == NULL)
+                continue;
+            bool is_added = add(b, &p, true, actual);
+            if (is_added)
+                assert_true(add(b, &p, false, expected));
+            assert_memory_equal(actual, is_added ? expected : p.before, n * sizeof(float));
+            num_asked++, num_added += is_added, num_left += !is_added;
+        }
+        free(actual);
+        free(expected);
+        projection_finish(&p);
+    }
+    assert_true(num_asked == 0 || (num_added > 0 && num_left > 0));
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.limits.max_num_batched_tokens = MAX_TOKENS,
                                                  .limits.max_num_seqs = MAX_SEQS,
@@ -284,7 +406,8 @@ int main(int argc, char **argv) {
                                                  .num_q_heads = 1,
                                                  .num_kv_heads = 1};
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices),
-                                              cmocka_unit_test(test_products)};
+                                              cmocka_unit_test(test_products),
+                                              cmocka_unit_test(test_at_once)};
     kernel_fixture_open(&fixture, argc, argv, &config);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&fixture);

@@ -203,8 +203,9 @@ struct experts_job {
     int32_t num_panels;                   /* of an expert */
     int num_segments;
     uint8_t *packed[GEMM_MAX_PACKINGS];
+    size_t row_bytes[GEMM_MAX_PACKINGS]; /* from packed row to packed row */
     int32_t num_groups;
-    struct expert_group groups[GEMM_CHUNK_ROWS];
+    struct expert_group *groups; /* room for GEMM_CHUNK_ROWS */
 };
 
 static int32_t choice_at(const struct experts_job *job, int32_t i) {
@@ -217,6 +218,11 @@ static int32_t first_choice(const struct experts_job *job, int32_t expert) {
     return job->choices != NULL ? job->choices->first[expert] : expert * job->num_tokens;
 }
 
+static uint8_t *packed_of(const struct experts_job *job, const struct expert_group *group,
+                          int packing) {
+    return job->packed[packing] + (size_t)group->first_packed * job->row_bytes[packing];
+}
+
 static void pack_choices(void *context, int64_t begin, int64_t end, int worker) {
     const struct experts_job *job = context;
     const struct matrix *matrix = job->matrix;
@@ -227,10 +233,7 @@ static void pack_choices(void *context, int64_t begin, int64_t end, int worker) 
             group++;
         const float *x = job->x + choice_at(job, i) / job->choices_per_row * job->x_stride;
         for (int p = 0; p < matrix->num_packings; p++) {
-            const struct cpu_row_packing *packing = matrix->packings[p];
-            size_t row_bytes = packing->row_bytes((size_t)matrix->cols);
-            cpu_gemm_pack_row(packing, x, matrix->cols,
-                              job->packed[p] + (size_t)group->first_packed * row_bytes,
+            cpu_gemm_pack_row(matrix->packings[p], x, matrix->cols, packed_of(job, group, p),
                               group->num_rows, i - group->first);
         }
     }
@@ -260,9 +263,7 @@ static struct gemm_product product_of(const struct experts_job *job,
         .scale = 1,
         .accumulate = job->accumulate};
     for (int p = 0; p < matrix->num_packings; p++)
-        product.packed[p] =
-            job->packed[p] +
-            (size_t)group->first_packed * matrix->packings[p]->row_bytes((size_t)matrix->cols);
+        product.packed[p] = packed_of(job, group, p);
     return product;
 }
 
@@ -334,22 +335,31 @@ static int64_t panels_of_portion(const struct experts_job *job, int32_t num_rows
     return max_int64(GEMM_PORTION_PANELS, PORTION_PRODUCTS / of_panel);
 }
 
-/* Fills in the rest of the job. */
-static void run_job(struct experts_job *job) {
-    struct cpu_backend *b = job->backend;
+/* Fills in what follows from the matrix. */
+static void describe_matrix(struct experts_job *job) {
     const struct matrix *matrix = job->matrix;
     job->num_panels = matrix->num_panels / job->num_own;
     job->num_segments = matrix->num_segments / job->num_own;
-    for (int p = 0; p < matrix->num_packings; p++)
-        job->packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
-    cpu_gemm_expect_next(b, matrix, NULL, 0);
+    for (int p = 0; p < matrix->num_packings; p++) {
+        job->packed[p] = cpu_gemm_packed_rows(job->backend, matrix->packings[p]);
+        job->row_bytes[p] = matrix->packings[p]->row_bytes((size_t)matrix->cols);
+    }
+}
+
+/* Fills in the rest of the job. */
+static void run_job(struct experts_job *job) {
+    struct cpu_backend *b = job->backend;
+    struct expert_group groups[GEMM_CHUNK_ROWS];
+    job->groups = groups;
+    describe_matrix(job);
+    cpu_gemm_expect_next(b, job->matrix, NULL, 0);
     int32_t expert = 0, begin = 0, next = 0, num_rows;
     while ((num_rows = plan_groups(job, &expert, &next)) > 0) {
         const int64_t portion = panels_of_portion(job, next - begin);
         if (portion >= job->num_panels && num_rows == next - begin) {
             thread_pool_for(b->pool, job->num_groups, portion / job->num_panels, run_groups, job);
         } else {
-            thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
+            thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, job->matrix->cols),
                             pack_choices, job);
             thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels, portion,
                             multiply_groups, job);
@@ -372,6 +382,96 @@ void cpu_linear_experts(struct backend *base, const struct expert_linear_args *a
         .num_tokens = args->num_tokens,
         .choices = args->choices};
     run_job(&job);
+}
+
+/* --- linear_adapters ---
+ * Whole groups, each by one thread from x to out: what lies between two products of a group is
+ * nobody else's, so there is one barrier, and a group's few rows stay in the L1 cache. */
+
+#define ADAPTER_ALONE_PRODUCTS (4 * PORTION_PRODUCTS) /* of a group: not worth another barrier */
+
+struct adapters_job {
+    struct experts_job products[1 + ADAPTER_MAX_PARTS]; /* A, then every B */
+    int num_products;
+};
+
+static void run_adapters(void *context, int64_t begin, int64_t end, int worker) {
+    const struct adapters_job *job = context;
+    for (int64_t g = begin; g < end; g++)
+        for (int i = 0; i < job->num_products; i++)
+            run_groups((void *)&job->products[i], g, g + 1, worker);
+}
+
+/* Whether the largest group, by one thread alone, takes no longer than all of them shared. */
+static bool is_alone_fast(const struct adapters_job *job, int num_threads) {
+    int64_t of_row = 0, largest = 0, total = 0;
+    for (int i = 0; i < job->num_products; i++)
+        of_row +=
+            (int64_t)job->products[i].num_panels * PANEL_COLUMNS * job->products[i].matrix->cols;
+    for (int32_t g = 0; g < job->products[0].num_groups; g++) {
+        largest = max_int64(largest, job->products[0].groups[g].num_rows * of_row);
+        total += job->products[0].groups[g].num_rows * of_row;
+    }
+    return largest <= max_int64(ADAPTER_ALONE_PRODUCTS, total / num_threads);
+}
+
+/* The products take turns in a group's packed rows, which are as far apart as the longest. */
+static void share_rows(struct adapters_job *job) {
+    for (int p = 0; p < job->products[0].matrix->num_packings; p++) {
+        size_t longest = 0;
+        for (int i = 0; i < job->num_products; i++)
+            longest =
+                job->products[i].row_bytes[p] > longest ? job->products[i].row_bytes[p] : longest;
+        for (int i = 0; i < job->num_products; i++)
+            job->products[i].row_bytes[p] = longest;
+    }
+}
+
+static void describe_products(struct adapters_job *job, struct cpu_backend *b,
+                              const struct adapter_linear_args *args) {
+    const int32_t rank = args->b[0]->cols, inner_width = args->num_parts * rank;
+    int32_t out_width = 0, first = 0;
+    job->num_products = 1 + args->num_parts;
+    for (int32_t p = 0; p < args->num_parts; p++)
+        out_width += args->b[p]->rows / args->num_slots;
+    for (int i = 0; i < job->num_products; i++) {
+        const struct matrix *matrix = i == 0 ? args->a : args->b[i - 1];
+        job->products[i] = (struct experts_job){
+            .backend = b,
+            .matrix = matrix,
+            .x = i == 0 ? args->x : (const float *)args->inner + (ptrdiff_t)(i - 1) * rank,
+            .out = i == 0 ? args->inner : (float *)args->out + first,
+            .x_stride = i == 0 ? matrix->cols : inner_width,
+            .out_stride = i == 0 ? inner_width : out_width,
+            .accumulate = i > 0,
+            .choices_per_row = 1,
+            .num_own = args->num_slots,
+            .num_tokens = args->num_tokens,
+            .choices = args->choices};
+        describe_matrix(&job->products[i]);
+        first += i == 0 ? 0 : matrix->rows / args->num_slots;
+    }
+}
+
+bool cpu_linear_adapters(struct backend *base, const struct adapter_linear_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    struct expert_group groups[GEMM_CHUNK_ROWS];
+    struct adapters_job job;
+    int32_t slot = 0, next = 0;
+    describe_products(&job, b, args);
+    job.products[0].groups = groups;
+    plan_groups(&job.products[0], &slot, &next);
+    if (next < args->choices->first[args->num_slots] ||
+        !is_alone_fast(&job, thread_pool_size(b->pool)))
+        return false;
+    for (int i = 1; i < job.num_products; i++) {
+        job.products[i].groups = groups;
+        job.products[i].num_groups = job.products[0].num_groups;
+    }
+    share_rows(&job);
+    cpu_gemm_expect_next(b, args->a, NULL, 0);
+    thread_pool_for(b->pool, job.products[0].num_groups, 1, run_adapters, &job);
+    return true;
 }
 
 void cpu_linear_heads(struct backend *base, const struct head_linear_args *args) {
