@@ -2,7 +2,7 @@
 """The short form of `rehearse`: packs what a build folder holds, and makes the calls of a lent machine from it on the
 simulator. Then faults are planted, in what is checked and in those who check it, each of which must be seen.
 
-  scripts/gpu/test_gpu_check.py BUILD
+  scripts/gpu/test_gpu_check.py BUILD [CLASS | CLASS.TEST]...
 """
 
 import contextlib
