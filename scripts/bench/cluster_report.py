@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 from plot_lines import write_line_chart
-from run_cluster_sim import LIMITS, ROUTERS
+from run_cluster_sim import DIVISIONS, LIMITS, NUM_GPUS, ROUTERS
+
+sys.path.append(str(Path(__file__).with_name("cluster_sim")))
+import gpu_model  # noqa: E402
 
 AFTER, LATER = 40, 50  # seconds at which two windows of `lost` begin: the fault is at the first
 
@@ -113,6 +116,17 @@ class Report:
                 *(of_windows(time, lambda window: percent(window["hit_rate"])) for time in (AFTER, LATER)),
                 *(of_windows(time, lambda window: ms(window["ttft_p99_s"])) for time in (AFTER, LATER)))
 
+    def gpus(self):
+        counts = sorted({gpus for _, divisions in DIVISIONS.values() for gpus in divisions})
+        lines = head("model", "requests/s", *(f"{NUM_GPUS // gpus} servers of {gpus}" for gpus in counts))
+        runs = {(run["options"]["device"], run["options"]["rate"] * run["replicas"]): run for run in self.runs("gpus")}
+        for model, (rates, _) in DIVISIONS.items():
+            for rate in rates:
+                found = [runs.get((gpu_model.device_name(model, gpus), rate)) for gpus in counts]
+                lines += row(gpu_model.MODELS[model].name, rate, *(
+                    f"{good(run)}, {ms(run['ttft_p99_s'])}, {ms(run['tpot_p50_s'])} ms" if run else "-" for run in found))
+        return lines
+
     def million(self):
         run, = self.runs("million")
         return (f"One run of {grouped(run['options']['requests'])} requests on {run['replicas']} replicas, "
@@ -131,7 +145,7 @@ class Report:
                          self.lines("scale", "replicas", lambda run: 100 * run["hit_rate"]), log_x=True)
 
 
-PARTS = ("scale", "rate", "limits", "lost", "cpu", "million")
+PARTS = ("scale", "rate", "limits", "lost", "gpus", "cpu", "million")
 
 
 def replace_part(text, part, content):

@@ -4,7 +4,8 @@
   scripts/bench/run_cluster_sim.py build/scripts/bench/cluster_sim/cluster_sim --json result.json [--part NAME]... [--jobs 2]
 
 The parts: `scale` (numbers of replicas), `rate` (requests a second), `limits` (where
-affinity does not help), `lost` (a replica killed, one drained, none), `cpu` (a small device), `million` (1,000,000 requests).
+affinity does not help), `lost` (a replica killed, one drained, none), `gpus` (16 of them, divided among servers), `cpu` (a
+small device), `million` (1,000,000 requests).
 scripts/bench/cluster_report.py makes tables and pictures of the result."""
 
 import argparse
@@ -13,6 +14,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).with_name("cluster_sim")))
+import gpu_model  # noqa: E402
 
 ROUTERS = ("round-robin", "least", "affinity", "prefix")
 
@@ -35,6 +39,10 @@ def cpu(seconds, rate, replicas, **options):
 # Of `limits`: what is other than in `scale`.
 LIMITS = {"single requests": {"turns": 1, "system-prompts": 0}, "single requests, 20 system prompts": {"turns": 1},
           "6 000 blocks instead of 27 000": {"blocks": 6000}}
+# Of `gpus`: requests a second of all, and the devices by the GPUs of each.
+NUM_GPUS = 16
+DIVISIONS = {"8b": ((200, 400, 600, 800), (1, 2, 4, 8)), "70b": ((50, 100, 150), (2, 4, 8)),
+             "70b-q4": ((50, 100, 150), (1, 2, 4, 8)), "120b": ((200, 400, 600), (1, 2, 4, 8))}
 FAULTS = ({}, {"kill-s": 40}, {"drain-s": 40})
 
 
@@ -47,6 +55,9 @@ def list_runs():
                  for n in (4, 16, 64) for router in ("least", "affinity") for fault in FAULTS],
         "limits": [h100(60, 20, 16, router=router, name=name, **changes)
                    for name, changes in LIMITS.items() for router in ROUTERS],
+        "gpus": [h100(40, rate * gpus / NUM_GPUS, NUM_GPUS // gpus, router="affinity",
+                      **{"device": gpu_model.device_name(model, gpus), "warmup-s": 20})
+                 for model, (rates, divisions) in DIVISIONS.items() for rate in rates for gpus in divisions],
         "cpu": [cpu(1500, rate, 4, router=router) for rate in (0.2, 0.3, 0.4, 0.5) for router in ROUTERS],
         "million": [dict(h100(60, 10, 256, router="affinity"), requests=1000000)],
     }

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from plot_lines import ticks, write_line_chart
 
 sys.path.append(str(Path(__file__).with_name("cluster_sim")))
 import fit_cost_model  # noqa: E402
+import gpu_model  # noqa: E402
 
 BINARY = os.environ["QUIRE_CLUSTER_SIM"]
 SMALL = {"replicas": 3, "requests": 200, "rate": 0.5, "think-s": 10, "warmup-s": 10, "window-s": 40, "device": "cpu-135m"}
@@ -138,6 +140,32 @@ class Fit(unittest.TestCase):
         self.assertEqual(fit_cost_model.sequences_of({"shape": "2 x 1 of 128"}), [(1, 128)] * 2)
         self.assertEqual(fit_cost_model.sequences_of({"shape": "1 x 1 of 8 + 64"}), [(1, 8), (64, 64)])
         self.assertEqual(fit_cost_model.features([(3, 10)]), [1, 3, 10, 8 + 9 + 10, 1])
+
+
+class GpuModel(unittest.TestCase):
+    def test_an_8b_on_one_gpu_takes_what_was_fitted(self):
+        steps = [(fit_cost_model.features([(n, context)] * seqs), 1e6 * ms)
+                 for (n, seqs, context), ms in fit_cost_model.H100_STEPS.items()]
+        found = gpu_model.coefficients(gpu_model.MODELS["8b"], 1, 1)
+        for name, fitted in zip(fit_cost_model.NAMES, fit_cost_model.fit(steps)):
+            self.assertAlmostEqual(1e9 * found.get(name, 0), fitted, delta=0.02 * fitted)
+
+    def test_experts_that_are_read(self):
+        model = gpu_model.MODELS["120b"]
+        self.assertAlmostEqual(model.experts_read(1), model.experts * 4 / 128)
+        self.assertGreater(model.experts_read(256), 0.999 * model.experts)
+
+    def test_the_program_and_the_page_have_what_it_computes(self):
+        source = (Path(__file__).parent / "cluster_sim" / "cost_model.c").read_text()
+        there = {name: [float(number) for number in numbers.split(",")]
+                 for name, numbers in re.findall(r'H100\("([^"]+)",([^)]+)\)', source)}
+        self.assertAlmostEqual(there.pop("h100-8b")[0], 1e9 * gpu_model.coefficients(gpu_model.MODELS["8b"], 1, 1)["step"],
+                               delta=1e5)
+        self.assertEqual(set(there), set(gpu_model.devices()))
+        for name, (cost, blocks) in gpu_model.devices().items():
+            for found, expected in zip(there[name], [*cost.values(), blocks]):
+                self.assertAlmostEqual(found, expected, delta=0.5, msg=name)
+        self.assertIn(gpu_model.table(), (Path(__file__).parents[2] / "docs" / "scale.md").read_text())
 
 
 if __name__ == "__main__":
