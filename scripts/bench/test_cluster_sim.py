@@ -156,7 +156,7 @@ class GpuModel(unittest.TestCase):
         self.assertGreater(model.experts_read(256), 0.999 * model.experts)
 
     def test_the_program_and_the_page_have_what_it_computes(self):
-        source = (Path(__file__).parent / "cluster_sim" / "cost_model.c").read_text()
+        source = (Path(__file__).resolve().parent / "cluster_sim" / "cost_model.c").read_text()
         there = {name: [float(number) for number in numbers.split(",")]
                  for name, numbers in re.findall(r'H100\("([^"]+)",([^)]+)\)', source)}
         self.assertAlmostEqual(there.pop("h100-8b")[0], 1e9 * gpu_model.coefficients(gpu_model.MODELS["8b"], 1, 1)["step"],
@@ -165,7 +165,7 @@ class GpuModel(unittest.TestCase):
         for name, (cost, blocks) in gpu_model.devices().items():
             for found, expected in zip(there[name], [*cost.values(), blocks]):
                 self.assertAlmostEqual(found, expected, delta=0.5, msg=name)
-        self.assertIn(gpu_model.table(), (Path(__file__).parents[2] / "docs" / "scale.md").read_text())
+        self.assertIn(gpu_model.table(), (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text())
 
 
 if __name__ == "__main__":
