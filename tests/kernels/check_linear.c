@@ -207,13 +207,16 @@ static void check_random(struct weights *w, int32_t num_rows, bool accumulate, b
     weights_finish(w);
 }
 
-/* Every row count up to 33 meets every dtype. */
+/* Every row count up to 33 meets every dtype, and some of those after it; with the variable all up
+ * to 130, beyond the widest tile of a device. */
 static void test_every_dtype_and_row_count(void **state) {
+    const bool takes_all = getenv("QUIRE_CHECK_ALL_ROWS") != NULL;
     uint64_t seed = 1;
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
-        for (int32_t num_rows = 1; num_rows <= 100; num_rows += num_rows < 33    ? 1
-                                                                : num_rows == 33 ? 31
-                                                                                 : 36) {
+        for (int32_t num_rows = 1; num_rows <= (takes_all ? 130 : 100);
+             num_rows += takes_all || num_rows < 33 ? 1
+                         : num_rows == 33           ? 31
+                                                    : 36) {
             struct weights w = {.cols = weights_random_cols((enum dtype)dtype, 5, &seed)};
             weights_add_part(&fixture, &w, (enum dtype)dtype,
                              kernel_fixture_random_in(&seed, 1, 90), false, &seed);
