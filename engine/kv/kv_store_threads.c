@@ -282,7 +282,8 @@ static void write_once(struct kv_store_threads *threads) {
 
 static void *writer_main(void *argument) {
     struct kv_store_threads *threads = argument;
-    lower_priority();
+    if (!threads->file->config.hurries)
+        lower_priority();
     threads->stamps_ns = clock_now_ns() + STAMPS_NS;
     threads->watch_ns = clock_now_ns() + WATCH_NS;
     while (!atomic_load(&threads->stops))
