@@ -1,7 +1,7 @@
 /* A prompt that this server computes and another one continues, from a store that both have. The
  * last tokens of such a prompt, those after its full blocks, are computed once the store has the
- * blocks: so whoever has read the first token can name them to the other server. What does not come
- * to the store within some seconds, because the disk is full or slow, the other server computes. */
+ * blocks: when its first token is there, so are they. What does not come to the store within some
+ * seconds, because the disk is full or slow, the other server computes. */
 #include "engine/core/engine_core_private.h"
 
 #include "config/base/log.h"

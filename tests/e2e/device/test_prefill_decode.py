@@ -284,7 +284,7 @@ def test_an_adapter(start_server, tmp_path):
     lora = "--model", BASE, "--lora-modules", f"one={ADAPTERS / 'llama-r8'}"
     store = shared(tmp_path / "kv", "64M")
     alone, prefill, decode = (start_server(*lora, *options) for options in (
-        (), (*store, "--kv-role", "kv_producer"), (*store, "--kv-role", "both")))
+        (), (*store, "--kv-role", "kv_producer"), (*store[:-1], "shared-read-only", "--kv-role", "decode")))
     pair = SimpleNamespace(prefill=prefill, decode=decode)
     for model in ("one", NAME):
         body = body_of("abc " * 20, model=model, ignore_eos=True)
