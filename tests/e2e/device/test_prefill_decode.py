@@ -61,6 +61,8 @@ def read_stream(text):
     choices, usage = {}, None
     assert text.endswith("data: [DONE]\n\n"), text
     for line in text.split("\n\n")[:-2]:
+        if line.startswith(":"):  # a slow server says that it is there
+            continue
         chunk = json.loads(line.removeprefix("data: "))
         usage = chunk.get("usage") or usage
         for piece in chunk["choices"]:
