@@ -123,6 +123,7 @@ struct options {
     int64_t kv_store_bytes;         /* of each model's files there */
     char *kv_store_key_file;        /* they are encrypted; NULL: they are not */
     char *kv_store_mode;            /* keep, forget, read-only, shared, shared-read-only */
+    char *kv_role;                  /* a role or vLLM's JSON object; NULL: none */
     bool enable_prefix_caching;     /* equal prefixes of prompts are computed once */
     bool async_scheduling;          /* the next step is planned while one runs */
     char *speculative_config;       /* JSON object, or NULL: nothing is drafted */

@@ -677,6 +677,16 @@ static const struct option_spec table[] = {
      .meaning = "forget: each start begins with an empty store; read-only: what others have "
                 "stored is found, and nothing is added; shared: servers on several machines use "
                 "the folder at once, in a file for each block"},
+    {.name = "kv-role",
+     .type = OPTION_STRING,
+     .flags = OPTION_PER_MODEL,
+     .offset = FIELD(kv_role),
+     .minimum = 1,
+     .maximum = 4000,
+     .meaning = "prefill: computes prompts that gateways have another server continue "
+                "(kv_transfer_params); decode: continues them; both; they hand over in a shared "
+                "kv-store; also vLLM's {\"kv_connector\": NAME, \"kv_role\": \"kv_producer\"}, "
+                "kv_consumer or kv_both; default: none"},
     {.name = "tensor-parallel-size",
      .type = OPTION_INTEGER,
      .flags = OPTION_PER_MODEL,

@@ -318,7 +318,10 @@ static const struct peer_flag table[] = {
      V, MAYBE, NONE, NULL, NULL, "`/metrics` has what is measured"},
     {"--kv-events-config", V, VALUE, SAME, "kv-events-config", NULL,
      "the same JSON; `hwm` is 1000 by default; `bind` is new"},
-    {"--kv-transfer-config --weight-transfer-config --additional-config --override-neuron-config "
+    {"--kv-transfer-config", V, VALUE, SAME, "kv-role", NULL,
+     "of the JSON `kv_role` counts; what is handed over goes through --kv-store, whatever the "
+     "connector's name"},
+    {"--weight-transfer-config --additional-config --override-neuron-config "
      "--tokenizer-pool-size --tokenizer-pool-type --tokenizer-pool-extra-config",
      V, VALUE, NONE, NULL, NULL, NULL},
     {"VLLM_API_KEY", V, SWITCH, NONE, "api-key", NULL,

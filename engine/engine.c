@@ -94,7 +94,7 @@ static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
 static bool wait_for_work(struct engine *engine, bool runnable, struct engine_inbox *out) {
     const struct block_tiers *tiers = &engine->core.scheduler.blocks.tiers;
     bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0 ||
-                         tiers->num_reads > 0;
+                         engine->core.num_storing > 0 || tiers->num_reads > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
     if (tiers->num_reads + tiers->num_writes > 0)

@@ -1,5 +1,7 @@
 #include "engine/core/core_stats.h"
 
+#include "config/base/numbers.h"
+
 static double seconds(int64_t from_ns, int64_t to_ns) {
     return (double)(to_ns - from_ns) * 1e-9;
 }
@@ -106,6 +108,22 @@ static bool is_answered(const struct sequence *sequence) {
            (sequence->finish == FINISH_DEADLINE && sequence->group->beams == NULL);
 }
 
+static void count_handover(struct handover_stats *stats, int32_t num_tokens, int32_t num_there) {
+    stats->num_requests++;
+    stats->num_tokens += (uint64_t)num_there;
+    stats->num_missing_tokens += (uint64_t)(num_tokens - num_there);
+}
+
+/* What was found in the prefix cache of this server counts as handed over, too. */
+static void observe_handover(struct engine_stats *stats, const struct sequence_group *group) {
+    const struct handover *handover = &group->handover;
+    if (group->request->hands_over)
+        count_handover(&stats->handed_over, handover->num_tokens, handover->num_stored_tokens);
+    if (handover->num_expected > 0)
+        count_handover(&stats->taken_over, handover->num_expected,
+                       min_int32(group->num_cached_tokens, handover->num_expected));
+}
+
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns) {
     const struct request *request = sequence->group->request;
@@ -116,6 +134,7 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     observe_group(stats, sequence->group);
     if (sequence->choice > 0)
         return;
+    observe_handover(stats, sequence->group);
     int32_t num_cached = sequence->group->num_cached_tokens;
     histogram_add(&stats->request_cached_tokens, num_cached);
     histogram_add(&stats->request_computed_tokens, request->num_prompt_tokens - num_cached);

@@ -219,6 +219,26 @@ static void check_request(const struct engine_core *core, const struct request *
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
 }
 
+/* Notes what a new group is to hand over (engine_core_handover.c), and what another server has
+ * stored for it. */
+static void begin_handover(const struct engine_core *core, struct sequence_group *group) {
+    const struct block_manager_config *kv = &core->config.schedule.kv;
+    const struct request *request = group->request;
+    struct handover *handover = &group->handover;
+    int32_t block_size = kv->limits->block_size;
+    int32_t num_full = (request->num_prompt_tokens - 1) / block_size;
+    if (kv->store == NULL || !kv->caching || request->params.pooling != POOLING_NONE)
+        return;
+    if (request->hands_over)
+        handover->num_tokens = num_full * block_size;
+    handover->is_awaited = handover->num_tokens > 0;
+    int32_t num_expected =
+        min_int32(request->num_handed_over, sequence_group_reusable(&group->sequences[0])) /
+        block_size;
+    handover->num_expected = num_expected * block_size;
+    group->sequences[0].table.num_expected = num_expected;
+}
+
 void engine_core_add(struct engine_core *core, struct request *request) {
     check_request(core, request);
     struct sequence_group *group = core->failed ? NULL : create_group(core, request);
@@ -227,6 +247,7 @@ void engine_core_add(struct engine_core *core, struct request *request) {
         return;
     }
     link_group(core, group);
+    begin_handover(core, group);
     adapter_slots_take(&core->adapters, request->adapter);
     scheduler_add(&core->scheduler, group);
     log_debug("request %llu: waits, %d tokens of prompt, %d sequence%s",
@@ -264,12 +285,26 @@ static void destroy_group(struct engine_core *core, struct sequence_group *group
     sequence_group_destroy(group);
 }
 
+static void log_taken_over(struct engine_core *core, const struct sequence *sequence,
+                           int64_t now_ns) {
+    const struct sequence_group *group = sequence->group;
+    int32_t num_expected = group->handover.num_expected, num_found = group->num_cached_tokens;
+    bool is_answered = sequence->finish == FINISH_STOP || sequence->finish == FINISH_LENGTH;
+    if (sequence->choice == 0 && is_answered && num_found < num_expected &&
+        engine_core_may_log(&core->taken_over_logged_ns, now_ns))
+        log_warning("request %llu: %d of %d tokens that another server has handed over were not in "
+                    "the store, and were computed",
+                    (unsigned long long)group->request->id, num_expected - num_found, num_expected);
+}
+
 void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
     log_debug("request %llu: choice %d ends after %d tokens, %s",
               (unsigned long long)sequence->request->id, sequence->choice,
               sequence_num_generated(sequence), token_stream_finish_name(sequence->finish));
-    core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
+    int64_t now_ns = core->config.clock(core->config.context);
+    core_stats_finished(&core->stats, sequence, now_ns);
+    log_taken_over(core, sequence, now_ns);
 }
 
 void engine_core_close(struct engine_core *core, struct sequence *sequence) {

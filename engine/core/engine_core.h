@@ -77,6 +77,8 @@ struct engine_core {
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */
+    int32_t num_storing; /* groups, as of the last step, that wait for the store */
+    int64_t handed_over_logged_ns, taken_over_logged_ns; /* 0: never */
     int64_t first_deadline_ns; /* when the next group ends if nothing else happens; 0: never */
     bool is_lost;          /* the executor lost its ranks: nothing runs before they are restarted */
     int64_t lost_since_ns; /* if is_lost: when the ranks last did something */

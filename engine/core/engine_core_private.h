@@ -1,5 +1,6 @@
 /* Shared by the files of the core: engine_core.c (the life of groups), engine_core_step.c (the loop
- * of steps), engine_core_commit.c (their results) and engine_core_restart.c (lost ranks).
+ * of steps), engine_core_commit.c (their results), engine_core_restart.c (lost ranks) and
+ * engine_core_handover.c (prompts that another server continues).
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
  * event is pushed; it is closed, which frees its group with the last one, unless a step in flight
@@ -43,6 +44,24 @@ void engine_core_report(struct engine_core *core, enum executor_answer answer,
                         const struct error *err);
 /* Returns the group that must run alone: the oldest suspect that can run; NULL: none. */
 struct sequence_group *engine_core_find_suspect(struct engine_core *core);
+
+/* Returns whether a line may be written of which there are perhaps many, and notes that. */
+static inline bool engine_core_may_log(int64_t *logged_ns, int64_t now_ns) {
+    const int64_t pause_ns = INT64_C(10000000000);
+    bool may_log = *logged_ns == 0 || now_ns - *logged_ns >= pause_ns;
+    if (may_log)
+        *logged_ns = now_ns;
+    return may_log;
+}
+
+/* --- engine_core_handover.c --- */
+
+/* Has a group wait until the store has its blocks, or they do not come. Called before each step. */
+void engine_core_await_stored(struct engine_core *core, struct sequence_group *group,
+                              int64_t now_ns);
+/* Has another step be tried for groups that wait since the plan: the cache had all of their blocks.
+ * Called when nothing is in flight. */
+void engine_core_note_found(struct engine_core *core, int64_t now_ns);
 
 /* Notes that a step must be tried at deadline_ns at the latest. */
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);

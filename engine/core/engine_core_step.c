@@ -70,6 +70,7 @@ static void note_deadlines(struct engine_core *core, const struct sequence_group
 
 static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     core->num_stalled = 0;
+    core->num_storing = 0;
     core->first_deadline_ns = 0;
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
@@ -79,6 +80,8 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
             engine_core_end_group(core, group, reason);
         else
             note_deadlines(core, group);
+        if (reason == FINISH_NONE)
+            engine_core_await_stored(core, group, now_ns);
     }
 }
 
@@ -256,6 +259,8 @@ bool engine_core_step(struct engine_core *core) {
     while (submit_step(core))
         ;
     bool collects = core->num_in_flight > 0;
+    if (!collects && !core->is_lost && !core->failed)
+        engine_core_note_found(core, core->config.clock(core->config.context));
     struct step *step = collects ? collect_step(core) : NULL;
     if (collects && core->is_lost) {
         lose_steps(core, step);

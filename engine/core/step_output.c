@@ -106,6 +106,7 @@ static struct token_event begin_event(const struct step_output *output,
         .stop_string = -1,
         .num_generated = sequence_num_generated(sequence),
         .num_cached_tokens = sequence->group->num_cached_tokens,
+        .num_stored_tokens = sequence->group->handover.num_stored_tokens,
     };
 }
 

@@ -18,6 +18,11 @@ static bool has(void *context, const struct block_content *content) {
     return kv_store_has(tier->store, content);
 }
 
+static void expect(void *context, const struct block_content *content) {
+    const struct store_tier *tier = context;
+    kv_store_expect(tier->store, content);
+}
+
 static bool takes_writes(void *context) {
     const struct store_tier *tier = context;
     return kv_store_is_owner(tier->store);
@@ -63,6 +68,7 @@ static void drain(void *context) {
 
 void store_tier_init(struct store_tier *tier, struct kv_store *store, struct executor *executor) {
     *tier = (struct store_tier){.tier = {.has = has,
+                                         .expect = expect,
                                          .takes_writes = takes_writes,
                                          .write = begin_write,
                                          .read = begin_read,

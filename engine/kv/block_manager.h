@@ -179,6 +179,11 @@ void block_manager_save(struct block_manager *manager);
 /* Has the store get the full blocks of a table that it does not have, even those that it had
  * before. */
 void block_manager_offer(struct block_manager *manager, const struct block_table *table);
+/* Returns how many of the first num_blocks places of a table, which are computed, the store has all
+ * blocks of that the table holds; `known` is an earlier answer, or 0. */
+int32_t block_manager_num_stored(const struct block_manager *manager,
+                                 const struct block_table *table, int32_t known,
+                                 int32_t num_blocks);
 /* Returns whether a block is on its way to the store. */
 bool block_manager_has_writes(const struct block_manager *manager);
 /* Forgets what the host keeps, and ends the jobs of the store: reads at once, writes within some

@@ -76,9 +76,10 @@ struct prefix_search {
     int32_t num_reads;     /* blocks that only the store has */
 };
 
-/* Returns the entry for a block with that content; -1: no tier that is searched has it. */
+/* Returns the entry for a block with that content; -1: no tier that is searched has it, and it is
+ * not expected to be in the store. */
 static int32_t find_block(const struct block_manager *manager, enum lowest_tier lowest,
-                          const struct block_content *content) {
+                          const struct block_content *content, bool is_expected) {
     int32_t found = prefix_cache_find(&manager->cache, content);
     if (found >= 0 || lowest == TIER_DEVICE)
         return found;
@@ -86,7 +87,8 @@ static int32_t find_block(const struct block_manager *manager, enum lowest_tier 
     if (host >= 0)
         return mark_host(host);
     const struct kv_tier *store = manager->config.store;
-    return lowest == TIER_STORE && store->has(store->context, content) ? IN_STORE : -1;
+    bool is_stored = lowest == TIER_STORE && (is_expected || store->has(store->context, content));
+    return is_stored ? IN_STORE : -1;
 }
 
 /* Enters what has that content after the table's own blocks, without an owner. Returns false when
@@ -97,7 +99,7 @@ static bool find_blocks(const struct block_manager *manager, struct block_table 
     int32_t num_needed = max_int32(manager->config.limits->num_full_groups, 1);
     *out_complete = true;
     for (content->group = 0; content->group < table->num_groups; content->group++) {
-        int32_t found = find_block(manager, lowest, content);
+        int32_t found = find_block(manager, lowest, content, index < table->num_expected);
         if (found == -1 && content->group < num_needed)
             return false;
         *block_table_at(table, content->group, index) = found;
@@ -182,6 +184,7 @@ static void take_blocks(struct block_manager *manager, struct block_table *table
             CHECK(*block >= 0);
             if (entry == IN_STORE) {
                 manager->pool.blocks[*block].is_awaited = true;
+                manager->pool.blocks[*block].is_expected = i < table->num_expected;
             } else {
                 block_manager_promote(manager, table, mark_host(entry), *block);
                 block_pool_unref(&manager->host, mark_host(entry));

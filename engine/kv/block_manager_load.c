@@ -36,8 +36,13 @@ static enum arrival bring(struct block_manager *manager, struct block_table *tab
         block_manager_promote(manager, table, kept, *block);
         return IS_THERE;
     }
-    if (block_manager_begin_read(manager, content))
+    struct block *awaited = &manager->pool.blocks[*block];
+    if (awaited->is_expected)
+        store->expect(store->context, content);
+    if (block_manager_begin_read(manager, content)) {
+        awaited->is_expected = false; /* if it is not there, once is enough */
         return IS_COMING;
+    }
     bool may_come = store->has(store->context, content) && gets_host_block(manager);
     return may_come ? HAS_TO_WAIT : IS_LOST;
 }
@@ -60,6 +65,7 @@ static enum arrival bring_place(struct block_manager *manager, struct block_tabl
 /* What a group with the window has dropped is not there for a shorter prefix. */
 static enum block_load stop_loading(struct block_manager *manager, struct block_table *table) {
     int32_t num_blocks = table->num_dropped == 0 ? table->num_keyed : 0;
+    table->num_expected = 0;
     if (num_blocks == 0) {
         block_manager_release(manager, table);
         return BLOCKS_LOST;
@@ -94,16 +100,18 @@ enum block_load block_manager_load(struct block_manager *manager, struct block_t
     return BLOCKS_THERE;
 }
 
-/* Returns whether all blocks of a place that every prefix needs are above the store, or on their
- * way. */
-static bool read_place(struct block_manager *manager, struct block_content *content,
-                       struct read_ahead *ahead) {
+/* Returns whether all blocks of the next place that every prefix needs are above the store, or on
+ * their way. */
+static bool read_place(struct block_manager *manager, const struct block_table *table,
+                       struct block_content *content, struct read_ahead *ahead) {
     const struct kv_tier *store = manager->config.store;
     int32_t num_groups = max_int32(manager->config.limits->num_full_groups, 1);
     for (content->group = 0; content->group < num_groups; content->group++) {
         if (prefix_cache_find(&manager->cache, content) >= 0 ||
             prefix_cache_find(&manager->tiers.kept, content) >= 0)
             continue;
+        if (ahead->num_blocks < table->num_expected)
+            store->expect(store->context, content);
         bool is_full = ahead->num_reads >= manager->host.num_blocks / 2;
         ahead->is_done = is_full || !store->has(store->context, content);
         if (ahead->is_done || !block_manager_begin_read(manager, content))
@@ -126,7 +134,7 @@ void block_manager_read_ahead(struct block_manager *manager, const struct block_
     while (!ahead->is_done && cursor.index < most) {
         struct block_content content =
             block_manager_next_content(manager, table, &cursor, view, tokens);
-        if (!read_place(manager, &content, ahead))
+        if (!read_place(manager, table, &content, ahead))
             return;
         ahead->num_blocks = cursor.index;
         ahead->key = cursor.key;

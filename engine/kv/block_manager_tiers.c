@@ -201,6 +201,27 @@ void block_manager_offer(struct block_manager *manager, const struct block_table
         }
 }
 
+static bool is_stored(const struct block_manager *manager, int32_t block) {
+    const struct kv_tier *store = manager->config.store;
+    if (!manager->pool.blocks[block].cached)
+        return false;
+    const struct block_content content = prefix_cache_content(&manager->cache, block);
+    return store->has(store->context, &content);
+}
+
+int32_t block_manager_num_stored(const struct block_manager *manager,
+                                 const struct block_table *table, int32_t known,
+                                 int32_t num_blocks) {
+    CHECK(manager->config.store != NULL && num_blocks <= table->num_blocks && !table->on_host);
+    for (int32_t place = known; place < num_blocks; place++)
+        for (int32_t group = 0; group < table->num_groups; group++) {
+            int32_t block = *block_table_at(table, group, place);
+            if (block >= 0 && !is_stored(manager, block))
+                return place;
+        }
+    return max_int32(known, num_blocks);
+}
+
 /* A ready block of the host goes to the store from where it is. */
 static void save_block(struct block_manager *manager, int32_t id) {
     struct block_tiers *tiers = &manager->tiers;
@@ -304,7 +325,8 @@ void block_manager_poll(struct block_manager *manager) {
 
 bool block_manager_has_writes(const struct block_manager *manager) {
     const struct block_tiers *tiers = &manager->tiers;
-    return tiers->num_filling + tiers->num_writes + tiers->num_unsaved > 0;
+    return tiers->num_filling + tiers->num_writes > 0 ||
+           (tiers->num_unsaved > 0 && block_pool_num_free(&manager->host) > 0);
 }
 
 int32_t block_manager_find_kept(const struct block_manager *manager,

@@ -23,13 +23,15 @@
 struct block {
     int32_t references; /* tables that hold it */
     int32_t pins;
-    int32_t queue;          /* queue of a cached block */
-    int32_t num_drafted;    /* for the block manager: first tokens whose keys and values the draft
-                               model has computed, too */
-    bool cached;            /* the prefix cache knows its content */
-    bool is_deferred;       /* for the block manager: pinned until steps in flight are collected */
-    bool is_awaited;        /* for the block manager: its content is on the way from a lower tier */
-    uint64_t last_step;     /* for the block manager: the last known step that may use it */
+    int32_t queue;       /* queue of a cached block */
+    int32_t num_drafted; /* for the block manager: first tokens whose keys and values the draft
+                            model has computed, too */
+    bool cached;         /* the prefix cache knows its content */
+    bool is_deferred;    /* for the block manager: pinned until steps in flight are collected */
+    bool is_awaited;     /* for the block manager: its content is on the way from a lower tier */
+    bool is_expected;    /* for the block manager: awaited, the store may not know of it, and it was
+                            not tried to read it */
+    uint64_t last_step;  /* for the block manager: the last known step that may use it */
     int32_t previous, next; /* links of the free list it is in, -1 at the ends */
 };
 

@@ -18,11 +18,14 @@ struct block_table {
     int32_t num_groups;
     int32_t num_blocks;
     int32_t max_blocks;
-    int32_t num_dropped; /* leading blocks before the window, of the groups that have it */
-    int32_t num_awaited; /* not 0: equals num_blocks, and the content of some is on its way from a
-                            lower tier (block_manager_await); those before num_keyed are there */
-    bool on_host;        /* the ids are those of the host pool */
-    uint64_t last_step;  /* the last submitted step that uses it, see block_manager_submit */
+    int32_t num_dropped;  /* leading blocks before the window, of the groups that have it */
+    int32_t num_awaited;  /* not 0: equals num_blocks, and the content of some is on its way from a
+                             lower tier (block_manager_await); those before num_keyed are there */
+    int32_t num_expected; /* leading blocks that another server says it has stored: they are read
+                             even if the store does not know them. Set by the owner of the table; 0
+                             once some were not there */
+    bool on_host;         /* the ids are those of the host pool */
+    uint64_t last_step;   /* the last submitted step that uses it, see block_manager_submit */
 
     /* The chain of its full blocks' keys, as far as computed. */
     int32_t tenant;

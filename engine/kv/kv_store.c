@@ -6,7 +6,9 @@
 #include "engine/kv/kv_store_saved.h"
 #include "engine/kv/kv_store_threads.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -67,7 +69,8 @@ static int open_files(struct kv_store *store, const struct kv_store_config *conf
                                         .block_bytes = config->block_bytes,
                                         .block_size = config->block_size,
                                         .max_bytes = config->max_bytes,
-                                        .read_only = config->read_only};
+                                        .read_only = config->read_only,
+                                        .hurries = config->hurries};
     memcpy(file.identity, config->identity, sizeof(file.identity));
     if (kv_store_folder_open(&store->folder, &folder, err) != 0)
         return -1;
@@ -176,6 +179,14 @@ bool kv_store_is_idle(const struct kv_store *store) {
 void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void *context) {
     CHECK(store->num_jobs == 0);
     kv_store_threads_set_wake(store->threads, wake, context);
+}
+
+void kv_store_name(const struct kv_store *store, char out[static KV_STORE_NAME_BYTES]) {
+    const struct kv_store_file_config *file = &store->file.config;
+    const struct block_key none = {0};
+    struct block_key key =
+        block_key_root_of(&store->folder.secret, &none, file->identity, sizeof(file->identity));
+    snprintf(out, KV_STORE_NAME_BYTES, "quire-%016" PRIx64, key.high);
 }
 
 int64_t kv_store_reading_ns(const struct kv_store *store) {
@@ -320,14 +331,19 @@ static void apply(struct kv_store *store, const struct kv_store_job *job, bool i
         note_damage(store, job->end_ns);
 }
 
-/* What was written while others' files were listed may not be in the new view. What leaves for it
- * does not leave the folder; the next listing sees to that. */
-static void add_written(struct kv_store *store, const struct kv_store_job *job) {
+/* Adds what is in the folder, but not in the view of it. What leaves for it does not leave the
+ * folder; the next listing sees to that. */
+static void add_known(struct kv_store *store, const struct block_content *content) {
     struct block_content left;
     bool evicted;
-    int32_t slot = kv_store_index_take(store->view.index, &job->content, &evicted, &left);
+    int32_t slot = kv_store_index_take(store->view.index, content, &evicted, &left);
     if (slot >= 0)
         kv_store_index_written(store->view.index, slot);
+}
+
+void kv_store_expect(struct kv_store *store, const struct block_content *content) {
+    if (store->folder.is_shared)
+        add_known(store, content);
 }
 
 bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
@@ -349,7 +365,7 @@ bool kv_store_next_done(struct kv_store *store, struct kv_store_done *out) {
     if (job->epoch == store->epoch)
         apply(store, job, job->state == JOB_ENDED && job->is_ok);
     else if (!job->is_read && out->is_ok && job->generation == store->view.generation)
-        add_written(store, job);
+        add_known(store, &job->content); /* it may have been written while the folder was listed */
     kv_store_threads_free_job(store->threads, job);
     store->num_jobs--;
     publish_counts(store);

@@ -17,8 +17,8 @@
  *
  * A disk that has not answered for some seconds has no jobs any more, and gets none until it does.
  *
- * A thread of low priority writes, another reads. Functions are for the engine's thread unless they
- * say otherwise, and wait neither for the disk nor for a thread that does. */
+ * A thread of low priority writes, unless it hurries, another reads. Functions are for the engine's
+ * thread unless they say otherwise, and wait neither for the disk nor for a thread that does. */
 #ifndef QUIRE_ENGINE_KV_KV_STORE_H
 #define QUIRE_ENGINE_KV_KV_STORE_H
 
@@ -43,6 +43,7 @@ struct kv_store_config {
     bool forgets;          /* what was stored before is dropped, and the secret stays in memory */
     bool read_only;        /* never becomes the owner */
     bool is_shared;        /* all write, on other machines too; for any identities */
+    bool hurries;          /* somebody waits for what is written: not at the lowest priority */
     uint8_t identity[32];  /* of everything a block's bytes depend on, next to its content */
     size_t block_bytes;    /* of all parts; >= 1 */
     int32_t block_size;    /* tokens of a block */
@@ -99,10 +100,17 @@ void kv_store_set_wake(struct kv_store *store, void (*wake)(void *context), void
 /* Returns the secret that all keys must be made with. Any thread; valid until close. */
 const struct block_key_secret *kv_store_secret(const struct kv_store *store);
 bool kv_store_is_owner(const struct kv_store *store);
+/* Writes the name that stores with the same blocks have, and others do not. Any thread. */
+#define KV_STORE_NAME_BYTES 24
+void kv_store_name(const struct kv_store *store, char out[static KV_STORE_NAME_BYTES]);
 
 /* Returns whether kv_store_read would find it. The tenant is not compared: the key depends on it. A
  * hit counts as a use. */
 bool kv_store_has(struct kv_store *store, const struct block_content *content);
+/* Notes that another server says it has written that block to the shared folder, where this one has
+ * not seen it yet: kv_store_has finds it until a read does not. Does nothing in other folders, or
+ * if no block can leave for it. */
+void kv_store_expect(struct kv_store *store, const struct block_content *content);
 /* Begins to write a block. Its parts, block_bytes together, must stay unchanged until the job is
  * reported. False: not the owner, its key is known (even if it is still being written), too many
  * jobs, no block can leave, or writing has failed several times and is tried again after a

@@ -44,6 +44,7 @@ struct kv_store_file_config {
     int32_t block_size;
     int64_t max_bytes; /* of all files */
     bool read_only;    /* opened for reading only */
+    bool hurries;      /* see kv_store_config */
 };
 
 struct kv_store_file {

@@ -21,6 +21,7 @@
 #define JOIN_NS (1500 * CLOCK_NS_PER_MS)   /* for a thread's last work, when it is to end */
 #define STAMPS_NS (60 * CLOCK_NS_PER_S)    /* between two writes of them */
 #define WATCH_NS CLOCK_NS_PER_S            /* between two looks at what the owner has changed */
+#define WATCH_AFTER_WRITES_NS (10 * CLOCK_NS_PER_S) /* later at most, if it hurries */
 #define WATCH_SHARE 20 /* of the writing thread's time is spent on that at most */
 #define MAX_FAILURES 8 /* in a row; then it pauses */
 #define PAUSE_NS (60 * CLOCK_NS_PER_S)
@@ -259,6 +260,12 @@ static void watch_others(struct kv_store_threads *threads) {
     threads->watch_ns = end_ns + max_int64(WATCH_NS, (end_ns - begin_ns) * WATCH_SHARE);
 }
 
+/* Listing a large folder takes long: what somebody waits for comes first, for a while. */
+static bool is_watch_due(const struct kv_store_threads *threads, bool has_jobs, int64_t now_ns) {
+    bool may_wait = has_jobs && threads->file->config.hurries;
+    return now_ns >= threads->watch_ns + (may_wait ? WATCH_AFTER_WRITES_NS : 0);
+}
+
 static void write_once(struct kv_store_threads *threads) {
     struct kv_store_job *job = ring_take(&threads->to_do[false]);
     int64_t now_ns = clock_now_ns();
@@ -271,7 +278,7 @@ static void write_once(struct kv_store_threads *threads) {
         renew_files(threads, generation);
     if (now_ns >= threads->stamps_ns)
         write_stamps(threads);
-    if (threads->owned == NULL && now_ns >= threads->watch_ns)
+    if (threads->owned == NULL && is_watch_due(threads, job != NULL, now_ns))
         watch_others(threads);
     atomic_store(&threads->busy_from_ns[false], 0);
     if (job == NULL && generation == 0)
@@ -282,7 +289,8 @@ static void write_once(struct kv_store_threads *threads) {
 
 static void *writer_main(void *argument) {
     struct kv_store_threads *threads = argument;
-    lower_priority();
+    if (!threads->file->config.hurries)
+        lower_priority();
     threads->stamps_ns = clock_now_ns() + STAMPS_NS;
     threads->watch_ns = clock_now_ns() + WATCH_NS;
     while (!atomic_load(&threads->stops))

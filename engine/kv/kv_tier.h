@@ -20,6 +20,9 @@ struct kv_tier_done {
 struct kv_tier {
     /* Returns whether a read of that content can begin. */
     bool (*has)(void *context, const struct block_content *content);
+    /* Has a read of that content be tried, because another process says that it has written it.
+     * Called only for tables with num_expected. */
+    void (*expect)(void *context, const struct block_content *content);
     /* Returns whether it takes any writes at present: it may belong to another process. */
     bool (*takes_writes)(void *context);
     /* Begin a job. Copies what it needs of the content. Return false if none begins: the tier is

@@ -59,6 +59,11 @@ struct request {
 
     bool reports_progress; /* reports prompt progress before the first token; set before it is
                               submitted */
+    /* Between servers that share a store (server/api/call/kv_transfer.h); set before it is
+     * submitted. */
+    bool hands_over;         /* its full blocks are to be in the store before its first token */
+    int32_t num_handed_over; /* first tokens of the prompt whose blocks another server says it has
+                                stored; may be more than the prompt has */
 
     atomic_bool cancelled;
     atomic_int references;

@@ -28,6 +28,7 @@ struct packed_event {
     int32_t stop_string;
     int32_t num_generated;
     int32_t num_cached_tokens;
+    int32_t num_stored_tokens;
     int32_t num_computed;
 };
 
@@ -100,6 +101,7 @@ static void pack(unsigned char *to, size_t bytes, const struct token_event *even
         .stop_string = event->stop_string,
         .num_generated = event->num_generated,
         .num_cached_tokens = event->num_cached_tokens,
+        .num_stored_tokens = event->num_stored_tokens,
         .num_computed = event->num_computed,
     };
     to = append(to, &packed, sizeof(packed));
@@ -178,6 +180,7 @@ bool token_buffer_next(struct token_buffer *buffer, struct token_event *out) {
         .stop_string = packed.stop_string,
         .num_generated = packed.num_generated,
         .num_cached_tokens = packed.num_cached_tokens,
+        .num_stored_tokens = packed.num_stored_tokens,
         .num_computed = packed.num_computed,
     };
     buffer->cursor += packed.record_bytes;

@@ -70,6 +70,7 @@ struct token_event {
     int32_t stop_string;   /* with FINISH_STOP: index of the stop string that matched, else -1 */
     int32_t num_generated; /* of this choice so far, the end token included */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache */
+    int32_t num_stored_tokens; /* with request.hands_over: prompt tokens that the store has */
     int32_t num_computed; /* TOKEN_EVENT_PROGRESS: computed prompt tokens, cached ones included */
 };
 

@@ -3,6 +3,9 @@
 #include "engine/schedule/scheduler_private.h"
 
 #define UNKNOWN_COMPUTE_NS 1e9 /* while no step was measured */
+/* What another server has computed for this one is read even if that takes longer, up to this many
+ * times: computing it here delays those that decode. */
+#define HANDED_OVER_FACTOR 8
 
 static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
     const struct token_view tokens = sequence_tokens(sequence);
@@ -32,9 +35,11 @@ static void count_hits(struct scheduler *scheduler, struct sequence *sequence, i
         sequence->group->num_cached_tokens += end - known;
 }
 
-/* Returns whether reading blocks takes less time than computing the tokens from `begin` on. */
-static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, int32_t begin,
-                         int32_t num_tokens) {
+/* Returns whether to read blocks instead of computing the sequence's tokens from `begin` on: it
+ * takes less time, but for what was handed over. */
+static bool reading_pays(const struct scheduler *scheduler, const struct sequence *sequence,
+                         int32_t num_reads, int32_t begin, int32_t num_tokens) {
+    double factor = sequence->table.num_expected > 0 ? HANDED_OVER_FACTOR : 1;
     struct step_work work = {0};
     step_work_add(&work, &(struct step_chunk){
                              .begin = begin,
@@ -43,7 +48,8 @@ static bool reading_pays(const struct scheduler *scheduler, int32_t num_reads, i
     double compute_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
     double read_ns = (double)block_manager_reads_ns(&scheduler->blocks, num_reads) +
                      num_reads * (double)scheduler->config.swap_block_ns;
-    return read_ns <= (scheduler->step_cost.num_steps > 0 ? compute_ns : UNKNOWN_COMPUTE_NS);
+    return read_ns <=
+           factor * (scheduler->step_cost.num_steps > 0 ? compute_ns : UNKNOWN_COMPUTE_NS);
 }
 
 /* Has the sequence await what only the store has, if that pays. */
@@ -54,7 +60,7 @@ static void await_stored(struct scheduler *scheduler, struct sequence *sequence)
         block_manager_find_stored(&scheduler->blocks, &sequence->table, &tokens, limit, &num_reads);
     if (num_tokens == 0)
         return;
-    if (reading_pays(scheduler, num_reads, sequence->num_computed, num_tokens))
+    if (reading_pays(scheduler, sequence, num_reads, sequence->num_computed, num_tokens))
         block_manager_await(&scheduler->blocks, &sequence->table, &tokens, limit);
     else
         block_manager_note_unread(&scheduler->blocks);
@@ -81,7 +87,7 @@ void prefix_match_read_ahead(struct scheduler *scheduler) {
     if (ahead->is_done || leader->table.num_blocks > 0 || limit < limits->block_size)
         return;
     int32_t num_reads = limit / limits->block_size * max_int32(limits->num_full_groups, 1);
-    if (!reading_pays(scheduler, num_reads, 0, limit))
+    if (!reading_pays(scheduler, leader, num_reads, 0, limit))
         return;
     const struct token_view tokens = sequence_tokens(leader);
     block_manager_read_ahead(&scheduler->blocks, &leader->table, &tokens, limit, ahead);
@@ -94,8 +100,8 @@ static bool gives_up(const struct scheduler *scheduler, const struct sequence *s
     int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t kept = table->num_dropped == 0 ? table->num_keyed * block_size : 0;
     int32_t num_tokens = table->num_awaited * block_size - kept;
-    return !reading_pays(scheduler, block_manager_num_awaited(&scheduler->blocks, table), kept,
-                         num_tokens);
+    return !reading_pays(scheduler, sequence, block_manager_num_awaited(&scheduler->blocks, table),
+                         kept, num_tokens);
 }
 
 void prefix_match_load(struct scheduler *scheduler, struct sequence *sequence) {

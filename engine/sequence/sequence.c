@@ -2,7 +2,9 @@
 
 #include "config/base/array.h"
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/grammar/machine/grammar.h"
+#include "engine/sequence/sequence_group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +62,11 @@ int32_t sequence_num_computed_ahead(const struct sequence *sequence) {
 int32_t sequence_num_pending(const struct sequence *sequence) {
     int32_t num_tokens = sequence_num_tokens_ahead(sequence);
     bool ends = sequence->in_flight.num_samples > 0 && num_tokens >= sequence->max_tokens;
-    return num_tokens - ends - sequence_num_computed_ahead(sequence);
+    const struct handover *handover = &sequence->group->handover;
+    int32_t num_pending = num_tokens - ends - sequence_num_computed_ahead(sequence);
+    if (!handover->is_awaited)
+        return num_pending;
+    return min_int32(num_pending, handover->num_tokens - sequence_num_computed_ahead(sequence));
 }
 
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b) {

@@ -20,6 +20,19 @@ enum group_status {
     GROUP_ENDED,   /* every sequence has finished */
 };
 
+/* What a request hands over to another server, or gets from one, by a store that both have.
+ * The core writes it. */
+struct handover {
+    int32_t num_tokens; /* of the prompt, in full blocks that are to be in the store; 0: none */
+    bool is_awaited;    /* they are not there yet: the tokens after them are not computed */
+    bool is_storing;    /* all of them are computed, as of before the last plan */
+    int32_t num_stored_tokens; /* of num_tokens */
+    int32_t num_offers;        /* times that the store was offered them */
+    int64_t progress_ns;       /* when it was offered them first, or has got some */
+    int64_t offer_ns;          /* when it is offered them again */
+    int32_t num_expected;      /* tokens that another server has stored, in full blocks; 0: none */
+};
+
 /* Everything is initialised by sequence_group.c; the comments below say who writes it later. */
 struct sequence_group {
     /* Set once, by sequence_group.c. */
@@ -53,6 +66,8 @@ struct sequence_group {
 
     /* Written by core/step_output.c. */
     int32_t num_scored; /* prompt tokens whose scores are in the stream (by choice 0) */
+
+    struct handover handover;
 
     /* Written by core/engine_core.c. */
     int32_t num_open;      /* choices whose last event is not in the stream */

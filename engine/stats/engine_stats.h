@@ -78,6 +78,14 @@ struct engine_idle_stats {
     double wake_seconds;        /* of num_wakes: from the request that ended the sleep */
 };
 
+/* Requests whose blocks were handed over between servers (engine/request/request.h), in one
+ * direction. Tokens in full blocks of prompts. */
+struct handover_stats {
+    uint64_t num_requests;
+    uint64_t num_tokens;
+    uint64_t num_missing_tokens; /* not stored in time, or not found and computed */
+};
+
 struct engine_stats {
     /* now */
     enum engine_rest rest;
@@ -132,6 +140,8 @@ struct engine_stats {
     uint64_t promoted_blocks;               /* that came back from there */
     uint64_t evicted_kept_blocks;           /* that the host lost */
     uint64_t stored_reads;                  /* blocks that came from the store */
+    struct handover_stats handed_over;      /* to other servers */
+    struct handover_stats taken_over;       /* from other servers */
     uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
     uint64_t jump_forward_tokens;           /* tokens forced by grammars, which no step sampled */

@@ -115,12 +115,22 @@ static void log_access(const struct serve *serve) {
             serve->socket.name);
 }
 
+static void log_role(const struct served_model *served) {
+    static const char *const does[] = {[KV_ROLE_PREFILL] = "prefills for servers",
+                                       [KV_ROLE_DECODE] = "decodes what servers have prefilled",
+                                       [KV_ROLE_BOTH] = "prefills and decodes with servers"};
+    if (served->context.kv_role != KV_ROLE_NONE)
+        log_info("role       %s that have the same store, %s", does[served->context.kv_role],
+                 served->context.kv_store_name);
+}
+
 static void log_only(struct served_model *served) {
     log_model(served);
     log_draft(served);
     log_memory(served);
     log_chat(served);
     log_sampling(served);
+    log_role(served);
 }
 
 /* Which are loaded was logged as they were. */

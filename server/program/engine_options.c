@@ -142,6 +142,73 @@ int engine_options_write_speculative(const struct speculative_config *config, ch
     return 0;
 }
 
+struct transfer_config {
+    const char *kv_connector, *kv_role, *kv_load_failure_policy;
+};
+
+static const struct json_field transfer_fields[] = {
+    JSON_TEXT(struct transfer_config, kv_connector),
+    JSON_TEXT(struct transfer_config, kv_role),
+    JSON_TEXT(struct transfer_config, kv_load_failure_policy),
+};
+
+/* Returns false, and leaves *out, if there is no such role. */
+static bool find_role(const char *word, enum kv_role *out) {
+    static const struct {
+        const char *names[2]; /* the second is vLLM's */
+        enum kv_role role;
+    } roles[] = {{{"prefill", "kv_producer"}, KV_ROLE_PREFILL},
+                 {{"decode", "kv_consumer"}, KV_ROLE_DECODE},
+                 {{"both", "kv_both"}, KV_ROLE_BOTH}};
+    for (size_t i = 0; word != NULL && i < sizeof(roles) / sizeof(roles[0]); i++) {
+        if (strcmp(word, roles[i].names[0]) != 0 && strcmp(word, roles[i].names[1]) != 0)
+            continue;
+        *out = roles[i].role;
+        return true;
+    }
+    return false;
+}
+
+static int read_transfer_config(const cJSON *object, enum kv_role *out, struct api_error *err) {
+    static const char policy[] = "kv_load_failure_policy";
+    struct transfer_config config = {0};
+    if (json_fields_refuse_unknown(object, JSON_TABLE(transfer_fields), err) != 0 ||
+        json_fields_read(object, JSON_TABLE(transfer_fields), &config, err) != 0)
+        return -1;
+    if (config.kv_load_failure_policy != NULL &&
+        strcmp(config.kv_load_failure_policy, "recompute") != 0)
+        return json_refuse(json_member(object, policy), policy,
+                           "\"recompute\": what is not there is computed", err);
+    if (!find_role(config.kv_role, out))
+        return json_refuse(json_member(object, "kv_role"), "kv_role",
+                           "\"kv_producer\", \"kv_consumer\" or \"kv_both\"", err);
+    return 0;
+}
+
+int engine_options_read_kv_role(const char *text, enum kv_role *out, struct error *err) {
+    static const struct json_limits limits = {.max_depth = 2, .max_nodes = 64};
+    struct error syntax = {0};
+    struct api_error why = {0};
+    *out = KV_ROLE_NONE;
+    if (text == NULL || find_role(text, out))
+        return 0;
+    if (text[0] != '{')
+        return error_set(
+            err, ERROR_CONFIG,
+            "kv-role: \"%.60s\"; must be one of: prefill decode both; or a JSON object "
+            "with kv_role",
+            text);
+    cJSON *object = json_read(text, strlen(text), &limits, &syntax);
+    if (object == NULL)
+        return error_set(err, syntax.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
+                         "kv-role: must be a role or a JSON object: %.400s", syntax.message);
+    int status = read_transfer_config(object, out, &why);
+    cJSON_Delete(object);
+    return status == 0 ? 0
+                       : error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_CONFIG,
+                                   "kv-role: %.480s", why.message);
+}
+
 /* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
  */
 #define CHOICES_PER_REQUEST 16
@@ -199,6 +266,24 @@ static int check_ranks(const struct options *options, const struct speculative_c
 /* What is on its way between the device and a store. */
 #define STORE_HOST_BYTES ((size_t)64 << 20)
 
+/* What one server hands over another one finds only in a folder that both have. */
+static int check_role(const struct options *options, struct error *err) {
+    enum kv_role role;
+    if (engine_options_read_kv_role(options->kv_role, &role, err) != 0)
+        return -1;
+    if (role == KV_ROLE_NONE)
+        return 0;
+    if (options->kv_store == NULL)
+        return error_set(err, ERROR_CONFIG,
+                         "kv-role: needs kv-store, a folder that all servers have, which is not "
+                         "set");
+    bool may_read = strcmp(options->kv_store_mode, "shared-read-only") == 0;
+    if (strcmp(options->kv_store_mode, "shared") == 0 || (may_read && role == KV_ROLE_DECODE))
+        return 0;
+    return error_set(err, ERROR_CONFIG, "kv-role: needs kv-store-mode shared%s, not %s",
+                     role == KV_ROLE_DECODE ? " or shared-read-only" : "", options->kv_store_mode);
+}
+
 static int check_tiers(const struct options *options, struct error *err) {
     const char *given = options->kv_store != NULL    ? "kv-store"
                         : options->kv_host_bytes > 0 ? "kv-host-bytes"
@@ -226,6 +311,7 @@ int engine_options_executor(const struct options *options, const struct model *m
     if (engine_options_read_speculative(options->speculative_config, &speculative, err) != 0)
         return -1;
     if (check_ranks(options, &speculative, err) != 0 || check_tiers(options, err) != 0 ||
+        check_role(options, err) != 0 ||
         check_max_model_len(options->max_model_len, trained, err) != 0)
         return -1;
     *out = (struct executor_config){

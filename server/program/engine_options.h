@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/executor/executor.h"
 #include "config/base/error.h"
+#include "server/api/call/api_context.h"
 
 #include <stdint.h>
 
@@ -32,6 +33,11 @@ int engine_options_drafter(const struct options *options, struct drafter **out, 
  * to the model's configuration. */
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct executor_info *info);
+
+/* Reads --kv-role: a role, vLLM's name of one, or an object with that as "kv_role", of which
+ * "kv_connector" may be any and "kv_load_failure_policy" is "recompute". NULL: none. Returns -1
+ * with ERROR_CONFIG: one line with the option, the field, its value and what is allowed. */
+int engine_options_read_kv_role(const char *text, enum kv_role *out, struct error *err);
 
 /* The contents of --speculative-config, in vLLM's format: {"method": "ngram", "draft_model" or
  * "mtp", "model": NAME, "num_speculative_tokens": N, "prompt_lookup_max": M, "prompt_lookup_min":

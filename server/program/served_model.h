@@ -64,6 +64,7 @@ struct served_model {
     struct memory_table memory;
     struct kv_event_publisher *kv_events; /* NULL: nothing is published */
     struct kv_store *kv_store;            /* NULL: none */
+    char kv_store_name[KV_STORE_NAME_BYTES];
     char model_name[256]; /* name of a model without a given one; "": not known yet */
     char *served_names[OPTIONS_MAX_LIST]; /* of the options, or model_name */
     char *adapter_names[OPTIONS_MAX_LIST];

@@ -195,8 +195,11 @@ static int make_store_path(const struct served_model *served, bool is_read_only,
 int served_model_open_kv_store(struct served_model *served, struct error *err) {
     const struct options *options = served->options;
     char path[4300];
+    enum kv_role role;
     if (options->kv_store == NULL)
         return 0;
+    if (engine_options_read_kv_role(options->kv_role, &role, err) != 0)
+        return -1;
     bool is_shared = strncmp(options->kv_store_mode, "shared", strlen("shared")) == 0;
     bool is_read_only = strstr(options->kv_store_mode, "read-only") != NULL;
     if (make_store_path(served, is_read_only, path, sizeof(path), err) != 0)
@@ -208,6 +211,7 @@ int served_model_open_kv_store(struct served_model *served, struct error *err) {
         .forgets = strcmp(options->kv_store_mode, "forget") == 0,
         .read_only = is_read_only,
         .is_shared = is_shared,
+        .hurries = (role & KV_ROLE_PREFILL) != 0,
         .block_bytes = store_tier_block_bytes(&served->info),
         .block_size = served->info.limits.block_size,
     };
@@ -255,6 +259,15 @@ static int start_recording(struct served_model *served, const struct engine_conf
     return status;
 }
 
+/* Without the store, which cannot be used, it computes what it is to take over. */
+static int set_role(struct served_model *served, struct error *err) {
+    snprintf(served->kv_store_name, sizeof(served->kv_store_name), "none");
+    if (served->kv_store != NULL)
+        kv_store_name(served->kv_store, served->kv_store_name);
+    served->context.kv_store_name = served->kv_store_name;
+    return engine_options_read_kv_role(served->options->kv_role, &served->context.kv_role, err);
+}
+
 int served_model_start_engine(struct served_model *served, struct error *err) {
     struct engine_config config =
         engine_options_read(served->options, served->model, &served->info);
@@ -283,6 +296,8 @@ int served_model_start_engine(struct served_model *served, struct error *err) {
     if (served->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
     if (engine_create(&config, served->executor, served->tokenizer, &served->engine, err) != 0)
+        return -1;
+    if (set_role(served, err) != 0)
         return -1;
     if (served->kv_store == NULL)
         return 0;

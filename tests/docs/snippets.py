@@ -21,6 +21,7 @@ NOT_RUN = {
     "gpu": "needs an NVIDIA GPU",
     "files": "needs files of models that the tests do not fetch; test_adapters.py and test_classifiers.py in tests/e2e/api do the same",
     "machines": "needs Open MPI on several machines; tests/e2e/device/test_mpirun.py runs the same on one",
+    "pair": "needs a server of each role and a proxy, which tests/e2e/device/test_prefill_decode.py has",
     "program": "starts a program that is not among those installed for the tests",
     "sdk": "needs a package of npm, which the tests do not install",
     "peer": "a command of another server",

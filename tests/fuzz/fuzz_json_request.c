@@ -30,6 +30,8 @@ static void fill_context(void) {
     limits.hidden_size = 2;
     context.limits = &limits;
     context.pooling = POOLING_LAST;
+    context.kv_role = KV_ROLE_BOTH;
+    context.kv_store_name = "quire-0";
 }
 
 static void require(bool condition) {

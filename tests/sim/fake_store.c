@@ -47,6 +47,21 @@ static bool has(void *context, const struct block_content *content) {
     return find(context, content) != NULL;
 }
 
+/* A place with tokens and without slots: what another server has written, or has not. */
+static void expect(void *context, const struct block_content *content) {
+    struct fake_store *store = context;
+    struct fake_stored *place =
+        &store->blocks[random_range(&store->random, 0, FAKE_STORE_BLOCKS - 1)];
+    if (find(store, content) != NULL)
+        return;
+    clear(place);
+    *place = (struct fake_stored){.key = content->key,
+                                  .previous = content->previous,
+                                  .group = content->group,
+                                  .tokens = copy_tokens(store, content->tokens)};
+    store->num_expected++;
+}
+
 static bool takes_writes(void *context) {
     const struct fake_store *store = context;
     return !store->is_read_only;
@@ -149,7 +164,8 @@ static bool next_done(void *context, struct kv_tier_done *out) {
     store->jobs[which] = store->jobs[--store->num_jobs];
     *out = (struct kv_tier_done){.host_block = job.host_block,
                                  .is_read = job.is_read,
-                                 .is_ok = !random_once_in(&store->random, 15),
+                                 .is_ok = !random_once_in(&store->random, 15) &&
+                                          (!job.is_read || job.content.slots != NULL),
                                  .num_drafted = job.content.num_drafted,
                                  .ns = random_range(&store->random, 1, 3)};
     if (!out->is_ok)
@@ -171,6 +187,7 @@ static void drain(void *context) {
 void fake_store_init(struct fake_store *store, struct fake_executor *executor, uint64_t seed,
                      const int64_t *now) {
     *store = (struct fake_store){.tier = {.has = has,
+                                          .expect = expect,
                                           .takes_writes = takes_writes,
                                           .write = begin_write,
                                           .read = begin_read,

@@ -17,7 +17,7 @@ struct fake_stored {
     int32_t group;
     int32_t num_drafted;
     int32_t *tokens;                     /* [block_size]; NULL: the place is free */
-    struct shadow_slot *slots, *drafted; /* [block_size] */
+    struct shadow_slot *slots, *drafted; /* [block_size]; slots NULL: it cannot be read */
 };
 
 struct fake_store_job {
@@ -37,7 +37,7 @@ struct fake_store {
     int32_t num_jobs;
     bool is_read_only;
     int64_t hangs_from; /* a tick: reads that begin then do not end until the store is drained */
-    uint64_t num_written, num_read, num_failed;
+    uint64_t num_written, num_read, num_failed, num_expected;
 };
 
 void fake_store_init(struct fake_store *store, struct fake_executor *executor, uint64_t seed,

@@ -613,6 +613,18 @@ static void choose_adapter(struct simulation *sim, struct simulated_request *r) 
     }
 }
 
+/* Some prompts are handed over, and some were, or so it is said. */
+static void draw_handover(const struct simulation *sim, struct request *request) {
+    struct random random = random_from(sim->seed + 8 * request->id);
+    if (sim->config.schedule.kv.store == NULL || !random_once_in(&random, 3))
+        return;
+    request->hands_over = random_once_in(&random, 2);
+    if (random_once_in(&random, 2))
+        request->num_handed_over = random_once_in(&random, 4)
+                                       ? INT32_MAX
+                                       : random_range(&random, 0, sim->limits.max_model_len);
+}
+
 void simulation_submit(struct simulation *sim) {
     change_adapters(sim);
     for (int32_t i = 0; i < sim->num_requests; i++) {
@@ -627,6 +639,7 @@ void simulation_submit(struct simulation *sim) {
             choose_adapter(sim, r);
             request->id = ++sim->next_id;
             request->arrival_ns = sim->now;
+            draw_handover(sim, request);
             EXPECT(sim, queue_limits_take(&sim->queue, request), i);
             recorder_add(sim->recorder, request);
             engine_core_add(&sim->core, request);

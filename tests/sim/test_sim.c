@@ -32,6 +32,7 @@ struct totals {
     uint64_t loads, written, written_idle, adapted, mixed, unloads_loading, unloads_used, rewritten,
         adapter_hits;
     uint64_t kept, promoted, stored, read, failed_reads;
+    struct handover_stats handed_over, taken_over;
 };
 
 static bool awaits_blocks(const struct sequence_group *group) {
@@ -42,12 +43,13 @@ static bool awaits_blocks(const struct sequence_group *group) {
 }
 
 /* The first group in order that can run must move on, or end, unless one that waits to be admitted,
- * for a mask, or for blocks of the store, is before it: liveness. Its request's id, or 0. */
+ * for a mask, or for blocks of the store or in it, is before it: liveness. Its request's id, or 0.
+ */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)
         g = g->list_next;
-    if (g != NULL && (sequence_group_is_held(g) || awaits_blocks(g)))
+    if (g != NULL && (sequence_group_is_held(g) || awaits_blocks(g) || g->handover.is_awaited))
         return 0;
     const struct sequence_group *waiting = NULL;
     while ((waiting = share_queue_next(&sim->core.scheduler.waiting, waiting)) != NULL)
@@ -95,7 +97,7 @@ static void step(struct simulation *sim, struct totals *totals) {
     bool ran = engine_core_step(&sim->core);
     EXPECT(sim,
            ran || engine_core_is_idle(core) || core->num_stalled > 0 ||
-               core->mask_jobs.num_running > 0 ||
+               core->mask_jobs.num_running > 0 || core->num_storing > 0 ||
                block_manager_has_writes(&core->scheduler.blocks) ||
                core->scheduler.blocks.tiers.num_reads > 0,
            0);
@@ -245,6 +247,12 @@ static void check_drafts(struct simulation *sim, struct totals *totals) {
     totals->missed += sim->executor.num_missed;
 }
 
+static void add_handovers(struct handover_stats *to, const struct handover_stats *from) {
+    to->num_requests += from->num_requests;
+    to->num_tokens += from->num_tokens;
+    to->num_missing_tokens += from->num_missing_tokens;
+}
+
 static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->ahead += sim->num_ahead;
     totals->token_rows += sim->executor.num_token_rows;
@@ -272,6 +280,8 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->stored += sim->store.num_written;
     totals->read += tiers->num_read;
     totals->failed_reads += tiers->num_failed_reads;
+    add_handovers(&totals->handed_over, &sim->core.stats.handed_over);
+    add_handovers(&totals->taken_over, &sim->core.stats.taken_over);
 }
 
 /* --- Runs that must be alike --- */
@@ -433,6 +443,12 @@ static bool print_totals(const struct totals *totals) {
         {"blocks written to a store", totals->stored},
         {"blocks read from it", totals->read},
         {"reads that failed", totals->failed_reads},
+        {"prompts handed over", totals->handed_over.num_requests},
+        {"tokens of these in the store", totals->handed_over.num_tokens},
+        {"not in it", totals->handed_over.num_missing_tokens},
+        {"prompts taken over", totals->taken_over.num_requests},
+        {"tokens of these that were found", totals->taken_over.num_tokens},
+        {"computed", totals->taken_over.num_missing_tokens},
         {"shared blocks, summed over steps", totals->shared},
         {"blocks out of the window, summed over steps", totals->dropped},
         {"steps with stalled readers", totals->stalls},

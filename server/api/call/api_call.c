@@ -201,6 +201,7 @@ void api_call_read(struct api_call *call, struct request *request, struct byte_b
         int status = 0;
         CHECK(event.choice >= 0 && event.choice < call->num_choices);
         call->prompts[prompt].num_cached_tokens = event.num_cached_tokens;
+        call->prompts[prompt].num_stored_tokens = event.num_stored_tokens;
         if (event.kind == TOKEN_EVENT_PROGRESS)
             operations->write_progress(call, prompt, &event, out);
         else if (event.kind != TOKEN_EVENT_PROMPT)

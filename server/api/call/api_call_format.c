@@ -1,6 +1,7 @@
 #include "server/api/call/api_call_format.h"
 
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "config/json/json_parse.h"
 #include "config/json/json_write.h"
 
@@ -94,6 +95,14 @@ static void write_rate(const char *prefix, int64_t num_tokens, int64_t time_ns,
         else
             json_write_float(out, (float)values[i]);
     }
+}
+
+void api_call_format_transfer(const struct api_call *call, struct byte_buffer *out) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < call->num_prompts; i++)
+        most = max_int32(most, call->prompts[i].num_stored_tokens);
+    if (call->handed_over_to != NULL)
+        kv_transfer_format(call->handed_over_to, most, out);
 }
 
 void api_call_format_timings(const struct api_call *call, int32_t first_choice, int32_t num_choices,

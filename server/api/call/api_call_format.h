@@ -16,6 +16,9 @@ void api_call_format_end_choices(const struct api_call_head *head, struct byte_b
 void api_call_format_finish(const struct api_call_finish *finish, const char *reason,
                             struct byte_buffer *out);
 void api_call_format_usage(const struct api_call_usage *usage, struct byte_buffer *out);
+/* Writes "kv_transfer_params" of a call that hands its prompts over, of the longest of them;
+ * otherwise nothing. */
+void api_call_format_transfer(const struct api_call *call, struct byte_buffer *out);
 /* Writes llama.cpp's member "timings" of num_choices choices: how long their prompts and their
  * tokens have taken so far. */
 void api_call_format_timings(const struct api_call *call, int32_t first_choice, int32_t num_choices,

@@ -111,6 +111,14 @@ int api_call_set_slot(const struct api_context *context, struct api_call *call, 
     return 0;
 }
 
+void api_call_set_transfer(const struct api_context *context, struct api_call *call,
+                           const struct kv_transfer *transfer) {
+    for (int32_t i = 0; i < call->num_prompts; i++)
+        kv_transfer_set(transfer, call->prompts[i].request);
+    if (transfer->hands_over)
+        call->handed_over_to = context->kv_store_name;
+}
+
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names) {
     if (names->length > 0)
         byte_buffer_append(names, "", 1);

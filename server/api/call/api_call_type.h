@@ -8,6 +8,7 @@
 
 #include "config/base/text.h"
 #include "server/api/call/api_call.h"
+#include "server/api/call/kv_transfer.h"
 
 #include <stdint.h>
 
@@ -38,7 +39,7 @@ struct api_call_finish {
 
 struct api_call_prompt {
     struct request *request;
-    int32_t num_cached_tokens;
+    int32_t num_cached_tokens, num_stored_tokens;
 };
 
 struct api_call_choice {
@@ -111,6 +112,7 @@ struct api_call {
     struct conversation_slots *slots; /* that choice 0 of prompt 0 is put into; NULL: none */
     int32_t slot;
     struct byte_buffer slot_tokens; /* that it has generated */
+    const char *handed_over_to; /* name of the store to which it hands its prompts over, or NULL */
     bool is_done, has_error, is_cancelled;
     bool is_background;
     struct api_error error;
@@ -136,6 +138,9 @@ int api_call_set_scope(const struct api_context *context, struct request *reques
  * there is such a slot. Without slots does nothing. */
 int api_call_set_slot(const struct api_context *context, struct api_call *call, int64_t slot,
                       struct api_error *err);
+/* Has the prompts handed over, or taken over. Called when all of them are there. */
+void api_call_set_transfer(const struct api_context *context, struct api_call *call,
+                           const struct kv_transfer *transfer);
 /* Takes ownership of the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 

@@ -21,6 +21,14 @@ struct response_store;
 struct score_model;
 struct served_adapters;
 
+/* Which prompts it hands over to other servers, or takes over from them (kv_transfer.h). */
+enum kv_role {
+    KV_ROLE_NONE = 0,
+    KV_ROLE_PREFILL = 1,
+    KV_ROLE_DECODE = 2,
+    KV_ROLE_BOTH = KV_ROLE_PREFILL | KV_ROLE_DECODE,
+};
+
 struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
@@ -31,6 +39,8 @@ struct api_context {
     struct grammar_cache *grammars;   /* compiled forms of outputs; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
     struct conversation_slots *slots; /* NULL: there is no store for conversations */
+    enum kv_role kv_role;             /* with a store that other servers have, too */
+    const char *kv_store_name;        /* with a role: the same for all these servers */
     /* Of the request: what stands for the name in braces of the route's path, and the query's
      * `action`. NULL: none. */
     const char *path_argument, *action;

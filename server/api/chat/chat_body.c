@@ -28,6 +28,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(documents),
     JSON_OTHER(chat_template),
     JSON_OTHER(modalities),
+    JSON_OTHER(kv_transfer_params),
 };
 
 static const struct conversation_names names = {CHAT_BODY_NAMES, .tools = "tools",
@@ -41,7 +42,8 @@ static int read_all(const struct api_context *context, const cJSON *body, struct
                     struct api_error *err) {
     const cJSON *messages = json_member(body, "messages");
     chat_messages_list_unknown(messages, &out->ignored);
-    if (conversation_fields_read(context, body, JSON_TABLE(fields), out, err) != 0 ||
+    if (kv_transfer_read(context, body, &out->sampling.transfer, err) != 0 ||
+        conversation_fields_read(context, body, JSON_TABLE(fields), out, err) != 0 ||
         chat_tools_read(body, out, err) != 0 ||
         conversation_fields_check_tools(context, out, err) != 0)
         return -1;

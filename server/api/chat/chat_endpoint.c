@@ -84,6 +84,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (chat_generation_create(context, conversation, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
+    api_call_set_transfer(context, base, &sampling->transfer);
     generation.request->reports_progress = conversation->return_progress && sampling->stream;
     call->names = generation.names;
     if (call->return_token_ids)
@@ -261,6 +262,7 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
     api_call_format_end_choices(&base->head, out);
     write_prompt(call, out);
     api_call_format_usage(&usage, out);
+    api_call_format_transfer(base, out);
     if (call->has_timings)
         api_call_format_timings(base, 0, base->num_choices, out);
     json_write_end_object(out);

@@ -20,6 +20,7 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, parse_special),
     JSON_BOOL(MEMBER, timings_per_token),
     JSON_BOOL(MEMBER, return_progress),
+    JSON_OTHER(kv_transfer_params),
 };
 
 struct json_table completion_body_table(void) {
@@ -96,6 +97,11 @@ static int read_all(const struct api_context *context, struct completion_body *b
                     struct api_error *err) {
     const struct body_names *names = body->sampling.names;
     const struct json_table table = body_names_table(names, JSON_TABLE(fields));
+    int status = body->form == COMPLETION_OPENAI
+                     ? kv_transfer_read(context, body->json, &body->sampling.transfer, err)
+                     : kv_transfer_refuse(body->json, err);
+    if (status != 0)
+        return -1;
     if (request_limits_read(context, body->json, table, body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0)
         return -1;

@@ -184,7 +184,10 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     }
     for (int32_t i = 0; i < num_prompts * num_choices; i++)
         call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
-    return add_prompts(context, body, call, err);
+    if (add_prompts(context, body, call, err) != 0)
+        return -1;
+    api_call_set_transfer(context, base, &sampling->transfer);
+    return 0;
 }
 
 static void finish(struct api_call *base) {
@@ -367,6 +370,7 @@ static void end_with_usage(const struct api_call *base, int32_t first, struct by
         write_others((const struct completion_api_call *)base, first, 0,
                      base->num_prompts * base->num_choices, out);
     api_call_format_usage(&usage, out);
+    api_call_format_transfer(base, out);
     json_write_end_object(out);
 }
 

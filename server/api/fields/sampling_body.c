@@ -121,6 +121,9 @@ static int read_stream_options(const cJSON *json, struct sampling_body *body,
 /* Checks what the table cannot express: fields that depend on others. */
 static int check_combinations(const cJSON *json, const struct sampling_body *body,
                               struct api_error *err) {
+    if (body->transfer.hands_over && body->stream)
+        return refuse(err, "stream",
+                      "stream must be false with kv_transfer_params.do_remote_decode: true");
     if (body->best_of != 0 && body->best_of < body->n)
         return bad_request(
             err, "out_of_range", "best_of", "best_of must be at least %s (%lld), not %lld",
@@ -148,6 +151,8 @@ int sampling_body_read(const struct api_context *context, const cJSON *json,
         return -1;
     if (body_names_given(names, json, "prompt_logprobs") != NULL)
         body->prompt_logprobs = request_limits_logprobs(context, body->prompt_logprobs);
+    if (body->transfer.hands_over) /* gateways lower max_tokens alone */
+        body->min_tokens = 0;
     if ((body->model != NULL && api_context_check_model(context, body->model, err) != 0) ||
         read_stream_options(json, body, err) != 0 || check_combinations(json, body, err) != 0 ||
         sampler_order_check(json, err) != 0 ||
@@ -185,6 +190,8 @@ int sampling_body_check_unknown(const struct api_context *context, const cJSON *
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
     if (context->slots == NULL && json_given_member(json, "id_slot") != NULL)
         json_fields_append_name("id_slot", "", out);
+    if (body->transfer.is_given)
+        kv_transfer_list_unknown(json, out);
     response_format_list_unknown(json, body->names, out);
     if (unknown_fields_check(context, out, err) != 0)
         return -1;

@@ -6,6 +6,7 @@
 #include "engine/grammar/machine/grammar.h"
 #include "server/api/call/api_context.h"
 #include "server/api/call/body_names.h"
+#include "server/api/call/kv_transfer.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/fields/sampling_lists.h"
 #include "config/json/json_field.h"
@@ -19,6 +20,7 @@ struct sampling_body {
     struct byte_buffer ignored_keywords; /* of its schema, comma-separated */
     enum early_stopping early_stopping;  /* read by beam_fields.h */
     struct prompt_truncation truncation;
+    struct kv_transfer transfer;  /* read by the endpoints that have it, before the rest */
     const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
 
     /* read by the field table */

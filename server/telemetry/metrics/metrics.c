@@ -337,6 +337,24 @@ static void write_tiers(const struct metrics_text *w, const struct metrics_model
                         "KV blocks that could not be written.", (double)store->num_failed_writes);
 }
 
+/* Prompts that one server computes and another one continues. */
+static void write_handovers(const struct metrics_text *w, const struct engine_stats *s) {
+    static const char *const ways[2] = {"out", "in"};
+    const struct handover_stats *out = &s->handed_over, *in = &s->taken_over;
+    metrics_text_pair(w, "kv_handovers_total", "counter",
+                      "Requests whose KV blocks were handed over to (out) or from (in) another "
+                      "server.",
+                      "direction", ways, (const uint64_t[2]){out->num_requests, in->num_requests});
+    metrics_text_pair(w, "kv_handover_tokens_total", "counter",
+                      "Prompt tokens whose KV blocks were handed over.", "direction", ways,
+                      (const uint64_t[2]){out->num_tokens, in->num_tokens});
+    metrics_text_pair(w, "kv_handover_missing_tokens_total", "counter",
+                      "Prompt tokens whose KV blocks were not stored in time (out), or not found "
+                      "and computed (in).",
+                      "direction", ways,
+                      (const uint64_t[2]){out->num_missing_tokens, in->num_missing_tokens});
+}
+
 static void write_caches(const struct metrics_text *w, const struct metrics_model *model) {
     const struct kv_event_stats *events = &model->kv_events;
     const struct grammar_cache_stats *grammars = &model->grammars;
@@ -356,6 +374,7 @@ static void write_caches(const struct metrics_text *w, const struct metrics_mode
                         "Memory of the grammars that are kept, with the masks that are known.",
                         (double)grammars->bytes);
     write_tiers(w, model);
+    write_handovers(w, &model->engine);
 }
 
 static void write_recording(const struct metrics_text *w, const struct metrics_model *model) {

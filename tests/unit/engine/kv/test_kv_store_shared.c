@@ -189,7 +189,44 @@ static void test_a_reader_only_reads(void **state) {
     assert_int_equal(for_files(fixture, NULL), 2);
 }
 
+/* It is told of them before it has listed the folder; of some that are not there, too. */
+static void test_what_another_says_it_has_written(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[4], never;
+    struct kv_store *other = open_other(&fixture->config);
+    put_chain(fixture->store, 1, blocks, 3);
+    store_make_chain(other, 2, 0, &never, 1);
+    for (int i = 0; i < 3; i++) {
+        kv_store_expect(other, &blocks[i].content);
+        kv_store_expect(other, &blocks[i].content);
+        assert_true(kv_store_has(other, &blocks[i].content));
+        assert_int_equal(store_get(other, &blocks[i]), STORE_RIGHT);
+    }
+    kv_store_expect(other, &never.content);
+    assert_true(kv_store_has(other, &never.content));
+    assert_int_equal(store_get(other, &never), STORE_MISS);
+    assert_false(kv_store_has(other, &never.content));
+    assert_int_equal(counts_of(other).num_damaged, 0);
+    kv_store_close(other);
+}
+
 /* --- Identities --- */
+
+static void test_stores_with_the_same_blocks_have_one_name(void **state) {
+    struct store_fixture *fixture = *state;
+    struct kv_store_config config = fixture->config;
+    char name[KV_STORE_NAME_BYTES], others[2][KV_STORE_NAME_BYTES];
+    kv_store_name(fixture->store, name);
+    for (int i = 0; i < 2; i++) {
+        struct kv_store *other = open_other(&config);
+        kv_store_name(other, others[i]);
+        kv_store_close(other);
+        config.identity[31]++;
+    }
+    assert_string_equal(others[0], name);
+    assert_string_not_equal(others[1], name);
+    assert_int_equal(strlen(name), KV_STORE_NAME_BYTES - 2);
+}
 
 static void test_identities_share_a_folder(void **state) {
     struct store_fixture *fixture = *state;
@@ -607,6 +644,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_STORE(test_what_was_saved_does_not_leave),
         WITH_STORE(test_another_finds_what_one_writes),
+        WITH_STORE(test_what_another_says_it_has_written),
+        WITH_STORE(test_stores_with_the_same_blocks_have_one_name),
         WITH_STORE(test_the_same_block_twice),
         WITH_STORE(test_tokens_are_compared),
         WITH_STORE(test_a_reader_only_reads),
