@@ -15,6 +15,7 @@ from quire_server import BINARY, MODEL, QuireServer
 
 LOGS = pytest.StashKey()
 AUTHORITY = pytest.StashKey()
+LONG_CASES = set(Path(__file__).with_name("long_cases.txt").read_text(encoding="utf-8").splitlines()[1:])
 
 
 def trust_one_authority():
@@ -34,6 +35,16 @@ def trust_one_authority():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "variant: a further case of what others test; `scripts/test --slow` alone runs it")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    names = {item.nodeid.partition("tests/e2e/")[2]: item for item in items}
+    for name in LONG_CASES & names.keys():
+        names[name].add_marker(pytest.mark.variant)
+    gone = LONG_CASES - names.keys()
+    if gone and Path(__file__).parent in map(Path, map(os.path.abspath, config.args)):
+        raise pytest.UsageError(f"long_cases.txt: there is no {', '.join(sorted(gone))}")
 
 
 def pytest_sessionstart(session):

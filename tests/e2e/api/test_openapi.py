@@ -26,7 +26,7 @@ BOUNDS = {"max_tokens": (4, TOKENS), "max_completion_tokens": (4, TOKENS), "max_
 # Without it an answer may be as long as the context.
 LENGTHS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens", "/completion": "n_predict"}
 
-EXAMPLES = 3  # per operation and mode
+EXAMPLES = [1, pytest.param(3, marks=pytest.mark.variant)]  # per operation and mode
 TIMEOUT = 120
 
 
@@ -55,11 +55,11 @@ def was_late(case, response):
     return isinstance(error, str) or error.get("code", "queue_timeout") in ("queue_timeout", "deadline_exceeded")
 
 
-def drive(operation, mode):
+def drive(operation, mode, examples):
     """The statuses that came."""
     statuses = set()
 
-    @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None,
+    @settings(max_examples=examples, derandomize=True, deadline=None, database=None,
               suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case):
@@ -73,8 +73,9 @@ def drive(operation, mode):
     return statuses
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-def test_every_operation(server, subtests, mode):
+def test_every_operation(server, subtests, mode, examples):
     description = schemathesis.openapi.from_url(server.url + "/openapi.json")
     for operation in description.get_all_operations():
         operation = operation.ok()
@@ -82,7 +83,7 @@ def test_every_operation(server, subtests, mode):
         if mode is GenerationMode.NEGATIVE and not operation.body or is_never:
             continue
         with subtests.test(operation.label):
-            statuses = drive(operation, mode)
+            statuses = drive(operation, mode, examples)
             is_off = "administration" in operation.tags and statuses == {404}
             # This model; see test_infill.py and test_classifiers.py.
             lacks_tokens = operation.path in ("/infill", "/classify") and statuses == {400}
