@@ -214,7 +214,10 @@ def test_a_request_before_half_a_close_is_answered(start_tls, has_farewell):
     text = request_bytes("/tokenize", {"content": "1" * 50_000, "with_pieces": True})
     for data in (request_bytes("/version"), request_bytes("/openapi.json"), request_bytes("/v1/completions", GOOD), text):
         for _ in range(20):
-            head, _, body = exchange_half_closed(server, data, has_farewell).partition(b"\r\n\r\n")
+            received = exchange_half_closed(server, data, has_farewell)
+            while received.startswith(b"HTTP/1.1 100"):  # asks a client that lets it wait whether it is there
+                received = received.partition(b"\r\n\r\n")[2]
+            head, _, body = received.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head
             assert f"Content-Length: {len(body)}".encode() in head
 
