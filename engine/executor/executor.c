@@ -97,6 +97,9 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
     if (status != 0) {
         report.error = *err;
     } else {
+        report.config.limits.max_num_seqs = rank->limits.max_num_seqs;
+        report.config.limits.max_num_batched_tokens = rank->limits.max_num_batched_tokens;
+        snprintf(report.numerics, sizeof(report.numerics), "%s", rank->backend->numerics);
         report.max_model_len = rank->limits.max_model_len;
         report.num_blocks = rank->limits.num_blocks;
         report.num_host_blocks = rank->limits.num_host_blocks;
@@ -120,6 +123,13 @@ static int choose_length(struct rank_executor *executor, int status, struct erro
         status = rank_setup_set_length(executor->ranks, executor->num_ranks, decision.max_model_len,
                                        err);
     return status;
+}
+
+/* Other processes load for longer or shorter, and one that cannot must not be waited for. */
+static int load(struct rank_executor *executor, struct error *err) {
+    struct rank_decision decision;
+    enter(executor, PHASE_LOAD);
+    return agree(executor, await_ranks(executor, err), &decision, err);
 }
 
 static int choose_blocks(struct rank_executor *executor, int status, struct error *err) {
@@ -172,8 +182,10 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
     if (start_threads(executor, err) != 0)
         return -1;
     int status = choose_length(executor, await_ranks(executor, err), err);
+    if (status == 0)
+        status = load(executor, err);
     if (status == 0) {
-        enter(executor, PHASE_LOAD);
+        enter(executor, PHASE_TRY);
         status = choose_blocks(executor, await_ranks(executor, err), err);
     }
     if (status != 0 || allocate(executor, info, err) != 0) {

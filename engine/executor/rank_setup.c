@@ -418,6 +418,28 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
 
 /* --- Describing the ranks --- */
 
+static uint32_t add_to_hash(uint32_t hash, const char *text) {
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
+    return hash;
+}
+
+/* What a rank chose for its share of the products affects the bits, too. */
+static void describe_numerics(const char *const *numerics, int32_t num_ranks,
+                              struct executor_info *out) {
+    bool are_equal = true;
+    uint32_t hash = FNV_OFFSET;
+    for (int32_t r = 1; r < num_ranks; r++) {
+        are_equal = are_equal && strcmp(numerics[0], numerics[r]) == 0;
+        hash = add_to_hash(hash, numerics[r]);
+    }
+    snprintf(out->numerics, sizeof(out->numerics), "%s", numerics[0]);
+    size_t used = strlen(out->numerics);
+    if (!are_equal)
+        snprintf(out->numerics + used, sizeof(out->numerics) - used, ", others %08x",
+                 (unsigned)hash);
+}
+
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;
     sum->adapter_bytes += more->adapter_bytes;
@@ -433,6 +455,7 @@ static void add_memory(struct executor_memory *sum, const struct executor_memory
 void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_ranks,
                              struct executor_info *info) {
     char first[sizeof(info->description)];
+    const char *numerics[BACKEND_MAX_RANKS];
     snprintf(first, sizeof(first), "%s", info->description);
     snprintf(info->description, sizeof(info->description), "%d ranks, the first %.100s", num_ranks,
              first);
@@ -443,7 +466,9 @@ void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_r
         info->rank_memory[r] = decision->memory[r];
         memcpy(info->rank_places[r], decision->places[r], sizeof(info->rank_places[r]));
         add_memory(&info->memory, &decision->memory[r]);
+        numerics[r] = decision->numerics[r];
     }
+    describe_numerics(numerics, num_ranks, info);
 }
 
 /* The threads may not be divided evenly; then those of the first rank are shown. */
@@ -460,32 +485,10 @@ static void describe_backends(const struct rank *ranks, int32_t num_ranks,
                  are_equal ? "each" : "the first", first);
 }
 
-static uint32_t add_to_hash(uint32_t hash, const char *text) {
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
-    return hash;
-}
-
-/* What a rank chose for its share of the products affects the bits, too. */
-static void describe_numerics(const struct rank *ranks, int32_t num_ranks,
-                              struct executor_info *out) {
-    const char *first = ranks[0].backend->numerics;
-    bool are_equal = true;
-    uint32_t hash = FNV_OFFSET;
-    for (int32_t r = 1; r < num_ranks; r++) {
-        are_equal = are_equal && strcmp(first, ranks[r].backend->numerics) == 0;
-        hash = add_to_hash(hash, ranks[r].backend->numerics);
-    }
-    snprintf(out->numerics, sizeof(out->numerics), "%s", first);
-    size_t used = strlen(out->numerics);
-    if (!are_equal)
-        snprintf(out->numerics + used, sizeof(out->numerics) - used, ", others %08x",
-                 (unsigned)hash);
-}
-
 void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct executor_info *out) {
     const struct rank *first = &ranks[0];
     const struct backend *b = first->backend;
+    const char *numerics[BACKEND_MAX_RANKS];
     *out = (struct executor_info){
         .limits = first->limits,
         .most_model_len = first->config.most_model_len,
@@ -504,9 +507,9 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     };
     snprintf(out->device, sizeof(out->device), "%s", b->name);
     snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);
-    describe_numerics(ranks, num_ranks, out);
     describe_backends(ranks, num_ranks, out);
     for (int32_t r = 0; r < num_ranks; r++) {
+        numerics[r] = ranks[r].backend->numerics;
         out->num_recorded = ranks[r].llama != NULL ? llama_num_recorded(ranks[r].llama) : 0;
         out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);
         out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
@@ -515,4 +518,5 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         add_memory(&out->memory, &ranks[r].memory);
         rank_pool_block_bytes(&ranks[r], &out->pool_block_bytes[r * HOST_POOLS_PER_RANK]);
     }
+    describe_numerics(numerics, num_ranks, out);
 }
