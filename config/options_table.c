@@ -684,9 +684,9 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning =
-         "ranks that share the model: on the CPU best one per NUMA node, or as many as mpirun "
-         "started; on CUDA one GPU each"},
+     .meaning = "ranks that share the model: on the CPU best one per NUMA node, on CUDA one GPU "
+                "each; or as "
+                "many as mpirun started"},
     {.name = "pipeline-parallel-size",
      .type = OPTION_INTEGER,
      .flags = OPTION_PER_MODEL,

@@ -59,12 +59,9 @@ int backend_group_create_remote(const char *device, struct transport *transport,
                                 int32_t num_ranks, struct backend_group **out, struct error *err) {
     if (check_num_ranks(num_ranks, err) != 0)
         return -1;
-    if (is_in_module(device))
-        return error_set(err, ERROR_CONFIG,
-                         "%d ranks that are processes: only the CPU computes in those; on %s ranks "
-                         "are threads of one process, without mpirun",
-                         num_ranks, device);
-    return cpu_group_create_remote(transport, first_rank, num_ranks, out, err);
+    return is_in_module(device)
+               ? module_group_create_remote(device, transport, first_rank, num_ranks, out, err)
+               : cpu_group_create_remote(transport, first_rank, num_ranks, out, err);
 }
 
 void backend_group_destroy(struct backend_group *group) {

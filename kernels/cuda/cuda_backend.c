@@ -198,7 +198,6 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;
-    b->device = config->rank;
     if (cuda_comm_create(b, err) != 0 || open_device(b, err) != 0 || create_parts(b, err) != 0) {
         cuda_destroy(&b->base);
         return NULL;

@@ -37,7 +37,8 @@ void cuda_collectives_destroy(struct cuda_backend *b) {
 }
 
 bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
-    return cuda_comm_begin(b) &&
+    size_t others = (size_t)b->comm->num_ranks - 1;
+    return cuda_comm_begin(b, others * bytes, others * bytes) &&
            NCCL_TRY(b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm,
                                                  b->stream));
 }
@@ -133,7 +134,10 @@ bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *par
     const struct cuda_comm *comm = b->comm;
     const struct nccl_library *nccl = comm->nccl;
     char *part = comm->parts.data;
-    if (!cuda_comm_begin(b))
+    size_t received = 0;
+    for (int32_t r = 1; comm->rank == 0 && r < comm->num_ranks; r++)
+        received += part_bytes[r];
+    if (!cuda_comm_begin(b, comm->rank > 0 ? part_bytes[comm->rank] : 0, received))
         return false;
     if (comm->rank > 0)
         return NCCL_TRY(
@@ -196,9 +200,12 @@ void cuda_gather_columns(struct backend *base, const struct gather_columns_args 
 void cuda_share_samples(struct backend *base, const struct share_samples_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     int32_t *tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row;
-    if (b->comm == NULL || args->num_sample_rows == 0 || !cuda_comm_begin(b))
+    size_t bytes = (size_t)args->num_sample_rows * sizeof(*tokens);
+    if (b->comm == NULL || bytes == 0)
         return;
-    NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens,
-                                         (size_t)args->num_sample_rows * sizeof(*tokens), ncclUint8,
-                                         0, b->comm->nccl_comm, b->stream));
+    bool sends = b->comm->rank == 0;
+    size_t others = (size_t)b->comm->num_ranks - 1;
+    if (cuda_comm_begin(b, sends ? others * bytes : 0, sends ? 0 : bytes))
+        NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens, bytes, ncclUint8, 0,
+                                             b->comm->nccl_comm, b->stream));
 }
