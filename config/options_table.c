@@ -694,8 +694,8 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning = "stages that share the model's layers on the CPU, each of tensor-parallel-size "
-                "ranks, at most 8 ranks in all; 1 on CUDA"},
+     .meaning = "stages that share the model's layers, each of tensor-parallel-size ranks, at most "
+                "8 ranks in all"},
     /* --- advanced --- */
     {.name = "max-num-batched-tokens",
      .type = OPTION_INTEGER,

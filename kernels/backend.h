@@ -589,7 +589,8 @@ int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_
                             struct backend_pipeline **out, struct error *err);
 /* The same for backends in several processes: rank r of stage s is rank s * num_ranks + r of the
  * transport. Rows are messages of TRANSPORT_STAGES, 4 num_rows width bytes for each rank of every
- * stage except the last. Failures are handled as in a group. */
+ * stage except the last. Failures are handled as in a group. On CUDA rows are sent by NCCL, in the
+ * type of the activations, and rank r of stage s has the GPU s * num_ranks + r of one process. */
 int backend_pipeline_create_remote(const char *device, struct transport *transport,
                                    int32_t num_stages, int32_t num_ranks,
                                    struct backend_pipeline **out, struct error *err);

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/transport.h"
 
-#define QUIRE_MODULE_INTERFACE (20005 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (20006 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {
@@ -30,6 +30,10 @@ struct backend_module {
     /* See backend_group_create_remote, likewise. */
     int (*group_create_remote)(struct transport *transport, int32_t first_rank, int32_t num_ranks,
                                struct backend_group **out, struct error *err);
+    /* See backend_pipeline_create_remote, and, with NULL for the transport,
+     * backend_pipeline_create; for at most BACKEND_MAX_RANKS ranks in all. */
+    int (*pipeline_create)(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                           struct backend_pipeline **out, struct error *err);
 };
 
 #define QUIRE_TRANSPORT_INTERFACE 2
@@ -56,6 +60,10 @@ int module_group_create(const char *name, int32_t num_ranks, struct backend_grou
                         struct error *err);
 int module_group_create_remote(const char *name, struct transport *transport, int32_t first_rank,
                                int32_t num_ranks, struct backend_group **out, struct error *err);
+
+/* See pipeline_create; ERROR_CONFIG likewise. */
+int module_pipeline_create(const char *name, struct transport *transport, int32_t num_stages,
+                           int32_t num_ranks, struct backend_pipeline **out, struct error *err);
 
 /* See backend_device_memory; 0 also if module_open fails. */
 size_t module_device_memory(const char *name);

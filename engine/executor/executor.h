@@ -169,8 +169,8 @@ struct executor_config {
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* see backend_config.isa; outlives the executor */
     int32_t num_ranks;             /* which share each layer; 0: one */
-    int32_t num_stages; /* of a CPU, among which the layers are divided, each of num_ranks ranks; at
-                           most BACKEND_MAX_RANKS ranks in total; 0: one */
+    int32_t num_stages; /* among which the layers are divided, each of num_ranks ranks; at most
+                           BACKEND_MAX_RANKS ranks in total; 0: one */
     /* If it is given, each rank is a process: this one is rank transport->rank, and rank 0 has the
      * engine. Outlives the executor. NULL: the ranks are threads. */
     struct transport *transport;
@@ -292,6 +292,6 @@ struct executor_traffic {
 
 /* Fills in out[config->num_ranks], for ranks that can be planned. */
 void executor_plan_traffic(const struct model *model, const struct executor_config *config,
-                           struct executor_traffic *out);
+                           const struct executor_info *info, struct executor_traffic *out);
 
 #endif

@@ -11,4 +11,5 @@ const struct backend_module quire_backend_module = {
     .device_memory = cuda_device_memory,
     .group_create = cuda_group_create,
     .group_create_remote = cuda_group_create_remote,
+    .pipeline_create = cuda_pipeline_create,
 };

@@ -36,11 +36,33 @@ void cuda_collectives_destroy(struct cuda_backend *b) {
         cuda_buffer_free(&b->base, &b->comm->parts);
 }
 
+/* Of a stage, which is a part of the communicator. */
+static bool exchange_parts(struct cuda_backend *b, const void *own, size_t bytes, char *parts) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    char *place = parts + (size_t)comm->rank * bytes;
+    if (own != place)
+        CUDA_TRY(b, cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToDevice, b->stream));
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        if (r == comm->rank)
+            continue;
+        int peer = cuda_comm_peer(comm, r);
+        NCCL_TRY(b, nccl->send(own, bytes, ncclUint8, peer, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(parts + (size_t)r * bytes, bytes, ncclUint8, peer, comm->nccl_comm,
+                               b->stream));
+    }
+    return NCCL_TRY(b, nccl->group_end());
+}
+
 bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
     size_t others = (size_t)b->comm->num_ranks - 1;
-    return cuda_comm_begin(b, others * bytes, others * bytes) &&
-           NCCL_TRY(b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm,
-                                                 b->stream));
+    if (!cuda_comm_begin(b, others * bytes, others * bytes))
+        return false;
+    if (cuda_comm_is_shared(b->comm))
+        return exchange_parts(b, own, bytes, parts);
+    return NCCL_TRY(
+        b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm, b->stream));
 }
 
 /* Returns the parts of all ranks, `bytes` of each; of a backend that is alone its own. NULL after a
@@ -140,12 +162,13 @@ bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *par
     if (!cuda_comm_begin(b, comm->rank > 0 ? part_bytes[comm->rank] : 0, received))
         return false;
     if (comm->rank > 0)
-        return NCCL_TRY(
-            b, nccl->send(own, part_bytes[comm->rank], ncclUint8, 0, comm->nccl_comm, b->stream));
+        return NCCL_TRY(b, nccl->send(own, part_bytes[comm->rank], ncclUint8,
+                                      cuda_comm_peer(comm, 0), comm->nccl_comm, b->stream));
     NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 1; r < comm->num_ranks; r++) {
         part += part_bytes[r - 1];
-        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, r, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, cuda_comm_peer(comm, r),
+                               comm->nccl_comm, b->stream));
     }
     return NCCL_TRY(b, nccl->group_end());
 }
@@ -203,9 +226,36 @@ void cuda_share_samples(struct backend *base, const struct share_samples_args *a
     size_t bytes = (size_t)args->num_sample_rows * sizeof(*tokens);
     if (b->comm == NULL || bytes == 0)
         return;
+    CHECK(!cuda_comm_is_shared(b->comm)); /* stages wait for sampled tokens */
     bool sends = b->comm->rank == 0;
     size_t others = (size_t)b->comm->num_ranks - 1;
     if (cuda_comm_begin(b, sends ? others * bytes : 0, sends ? 0 : bytes))
         NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens, bytes, ncclUint8, 0,
                                              b->comm->nccl_comm, b->stream));
+}
+
+/* --- Stages --- */
+
+static size_t bytes_of(const struct cuda_backend *b, const struct stage_rows_args *args) {
+    return (size_t)args->num_rows * dtype_row_bytes(b->base.activation_dtype, (size_t)args->width);
+}
+
+void cuda_send_rows(struct backend *base, const struct stage_rows_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct cuda_comm *comm = b->comm;
+    size_t bytes = bytes_of(b, args);
+    if (cuda_comm_begin(b, bytes, 0))
+        NCCL_TRY(b, comm->nccl->send(args->x, bytes, ncclUint8,
+                                     cuda_comm_peer(comm, comm->rank + comm->num_ranks),
+                                     comm->nccl_comm, b->stream));
+}
+
+void cuda_receive_rows(struct backend *base, const struct stage_rows_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct cuda_comm *comm = b->comm;
+    size_t bytes = bytes_of(b, args);
+    if (cuda_comm_begin(b, 0, bytes))
+        NCCL_TRY(b, comm->nccl->recv(args->x, bytes, ncclUint8,
+                                     cuda_comm_peer(comm, comm->rank - comm->num_ranks),
+                                     comm->nccl_comm, b->stream));
 }

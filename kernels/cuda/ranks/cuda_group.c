@@ -107,6 +107,47 @@ int cuda_group_create_remote(struct transport *transport, int32_t first_rank, in
     return 0;
 }
 
+/* --- Pipelines --- */
+
+struct cuda_pipeline {
+    struct backend_pipeline base;
+    struct cuda_group *group; /* of all ranks of all stages */
+};
+
+static void destroy_pipeline(struct backend_pipeline *base) {
+    destroy(&((struct cuda_pipeline *)base)->group->base);
+    free(base);
+}
+
+int cuda_pipeline_create(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                         struct backend_pipeline **out, struct error *err) {
+    int32_t total = num_stages * num_ranks;
+    struct backend_group *group;
+    CHECK(transport == NULL || total == transport->num_ranks);
+    int status = transport != NULL ? cuda_group_create_remote(transport, 0, total, &group, err)
+                                   : cuda_group_create(total, &group, err);
+    if (status != 0)
+        return -1;
+    struct cuda_pipeline *pipeline = calloc(1, sizeof(*pipeline));
+    if (pipeline == NULL) {
+        destroy(group);
+        return error_set(err, ERROR_MEMORY, "out of memory for a pipeline of %d stages",
+                         num_stages);
+    }
+    pipeline->base = (struct backend_pipeline){
+        .destroy = destroy_pipeline,
+        .num_stages = num_stages,
+        .num_ranks = num_ranks,
+        .only_stage = transport != NULL ? transport->rank / num_ranks : -1,
+        .only_rank = transport != NULL ? transport->rank % num_ranks : -1,
+    };
+    pipeline->group = (struct cuda_group *)group;
+    *out = &pipeline->base;
+    return 0;
+}
+
+/* --- Failures of others --- */
+
 /* Keeps the first. */
 static void fail_group(struct cuda_group *group, int32_t rank, const char *why) {
     pthread_mutex_lock(&group->lock);
@@ -162,7 +203,7 @@ static bool meet_processes(struct cuda_backend *b, ncclUniqueId *out_id) {
     struct transport *t = group->transport;
     struct invitation invitation = {0};
     int status;
-    if (b->comm->rank == 0) {
+    if (group->base.only_rank == 0) {
         invitation.result = group->nccl.get_unique_id(&invitation.id);
         status = invite(group, &invitation, &b->failure);
     } else {
@@ -194,27 +235,58 @@ static bool meet_threads(struct cuda_backend *b, ncclUniqueId *out_id) {
 
 /* --- A rank's end --- */
 
-int cuda_comm_create(struct cuda_backend *b, struct error *err) {
-    struct cuda_group *group = (struct cuda_group *)b->config.group;
-    if (group == NULL && b->config.rank != 0)
-        return error_set(err, ERROR_CONFIG, "rank %d: it is alone", b->config.rank);
-    if (group == NULL)
-        return 0;
-    if (b->config.rank < 0 || b->config.rank >= group->base.num_ranks)
-        return error_set(err, ERROR_CONFIG, "rank %d: the group has 0 to %d", b->config.rank,
+static int check_rank(const struct cuda_group *group, int32_t rank, struct error *err) {
+    if (rank < 0 || rank >= group->base.num_ranks)
+        return error_set(err, ERROR_CONFIG, "rank %d: the group has 0 to %d", rank,
                          group->base.num_ranks - 1);
-    if (group->transport != NULL && b->config.rank != group->base.only_rank)
-        return error_set(err, ERROR_CONFIG, "rank %d: this process is rank %d", b->config.rank,
+    if (group->transport != NULL && rank != group->base.only_rank)
+        return error_set(err, ERROR_CONFIG, "rank %d: this process is rank %d", rank,
                          group->base.only_rank);
-    b->device = group->transport != NULL ? group->device : b->config.rank;
+    return 0;
+}
+
+/* Of a stage, whose group is a part of the pipeline's. */
+static void join_pipeline(struct cuda_pipeline *pipeline, int32_t stage, struct cuda_comm *comm) {
+    comm->group = pipeline->group;
+    comm->num_ranks = pipeline->base.num_ranks;
+    comm->first_peer = stage * comm->num_ranks;
+    comm->traffic = &pipeline->base.traffic[cuda_comm_peer(comm, comm->rank)];
+}
+
+static void join_group(struct cuda_group *group, struct cuda_comm *comm) {
+    comm->group = group;
+    comm->num_ranks = group->base.num_ranks;
+    comm->traffic = &group->base.counts[comm->rank].traffic;
+}
+
+int cuda_comm_create(struct cuda_backend *b, struct error *err) {
+    const struct backend_config *config = &b->config;
+    struct cuda_group *group = (struct cuda_group *)config->group;
+    struct cuda_pipeline *pipeline = (struct cuda_pipeline *)config->pipeline;
+    if (group == NULL && pipeline == NULL)
+        return config->rank == 0
+                   ? 0
+                   : error_set(err, ERROR_CONFIG, "rank %d: it is alone", config->rank);
+    if (pipeline != NULL
+            ? backend_pipeline_check(&pipeline->base, config->stage, config->rank, err) != 0
+            : check_rank(group, config->rank, err) != 0)
+        return -1;
     b->comm = calloc(1, sizeof(*b->comm));
     if (b->comm == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a rank");
-    *b->comm = (struct cuda_comm){.group = group,
-                                  .nccl = &group->nccl,
-                                  .rank = b->config.rank,
-                                  .num_ranks = group->base.num_ranks};
+    b->comm->rank = config->rank;
+    if (pipeline != NULL)
+        join_pipeline(pipeline, config->stage, b->comm);
+    else
+        join_group(group, b->comm);
+    b->comm->nccl = &b->comm->group->nccl;
+    b->device = b->comm->group->transport != NULL ? b->comm->group->device
+                                                  : cuda_comm_peer(b->comm, config->rank);
     return 0;
+}
+
+bool cuda_comm_is_shared(const struct cuda_comm *comm) {
+    return comm->num_ranks < comm->group->base.num_ranks;
 }
 
 /* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph
@@ -244,15 +316,14 @@ void cuda_comm_destroy(struct cuda_backend *b) {
 }
 
 static void show_traffic(const struct cuda_comm *comm) {
-    struct backend_group_traffic *traffic = &comm->group->base.counts[comm->rank].traffic;
-    traffic->bytes_sent = comm->work.bytes_sent;
-    traffic->bytes_received = comm->work.bytes_received;
+    comm->traffic->bytes_sent = comm->work.bytes_sent;
+    comm->traffic->bytes_received = comm->work.bytes_received;
 }
 
 static bool enter(struct cuda_backend *b, ncclUniqueId id) {
     struct cuda_comm *comm = b->comm;
-    ncclResult_t result =
-        comm->nccl->comm_init_rank(&comm->nccl_comm, comm->num_ranks, id, comm->rank);
+    ncclResult_t result = comm->nccl->comm_init_rank(&comm->nccl_comm, comm->group->base.num_ranks,
+                                                     id, cuda_comm_peer(comm, comm->rank));
     if (result == ncclInvalidUsage)
         error_set(&b->failure, ERROR_DEVICE,
                   "NCCL refuses to connect the ranks (ncclCommInitRank: %s): two of them may have "
@@ -320,7 +391,8 @@ static void take_failure(struct cuda_backend *b) {
     b->failure = group->base.failure;
     pthread_mutex_unlock(&group->lock);
     if (CUDA_OK(b))
-        error_set(&b->failure, ERROR_DEVICE, "rank %d waits for one that is closed", b->comm->rank);
+        error_set(&b->failure, ERROR_DEVICE, "rank %d waits for one that is closed",
+                  cuda_comm_peer(b->comm, b->comm->rank));
 }
 
 void cuda_comm_look(struct cuda_backend *b) {
@@ -333,7 +405,7 @@ void cuda_comm_look(struct cuda_backend *b) {
     NCCL_TRY(b, async_error);
     if (CUDA_OK(b))
         return;
-    fail_group(comm->group, comm->rank, b->failure.message);
+    fail_group(comm->group, cuda_comm_peer(comm, comm->rank), b->failure.message);
     abort_nccl(b);
 }
 
@@ -347,12 +419,10 @@ static bool is_ready(struct cuda_backend *b, cudaEvent_t event) {
     return status != cudaErrorNotReady;
 }
 
-/* Ranks that are processes are not told of one another's failures. While products are tuned, before
- * the first request, one may take much longer than another. */
+/* Ranks that are processes are not told of one another's failures. */
 static void give_up_late(struct cuda_backend *b, int64_t waited_ns) {
     const struct transport *transport = b->comm->group->transport;
-    if (transport == NULL || transport->timeout_ns == 0 || waited_ns < transport->timeout_ns ||
-        b->tuning != NULL)
+    if (transport == NULL || transport->timeout_ns == 0 || waited_ns < transport->timeout_ns)
         return;
     error_set(&b->failure, ERROR_DEVICE,
               "another rank has not computed its part of a step within %g s (--rank-timeout)",

@@ -22,11 +22,14 @@ struct cuda_comm_work {
     uint64_t bytes_sent, bytes_received;
 };
 
-/* A rank's view of the group: b->comm, NULL without a group. */
+/* A rank's view of its group, and of the pipeline that this is a stage of: b->comm, NULL without
+ * either. A pipeline has one communicator. */
 struct cuda_comm {
-    struct cuda_group *group;
+    struct cuda_group *group; /* of all ranks of the communicator */
     const struct nccl_library *nccl;
-    int32_t rank, num_ranks;
+    int32_t rank, num_ranks; /* of the stage */
+    int32_t first_peer;      /* the communicator's rank that is rank 0 of the stage */
+    struct backend_group_traffic *traffic;
     ncclComm_t nccl_comm; /* NULL: not entered yet, or aborted */
     bool has_entered;
     struct cuda_comm_work work;
@@ -39,6 +42,10 @@ struct cuda_comm {
 int cuda_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
 int cuda_group_create_remote(struct transport *transport, int32_t first_rank, int32_t num_ranks,
                              struct backend_group **out, struct error *err);
+
+/* See pipeline_create in module.h. */
+int cuda_pipeline_create(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                         struct backend_pipeline **out, struct error *err);
 
 /* Creates it from the config, and chooses b->device, before that is opened. Its destruction is
  * reported to the other ranks of the process. */
@@ -59,6 +66,13 @@ void cuda_comm_count_replayed(struct cuda_backend *b, const struct cuda_comm_wor
 void cuda_comm_look(struct cuda_backend *b);
 /* Waits for the event (NULL: the compute stream), or for a failure. */
 void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event);
+
+/* Returns the number that a rank of this one's stage has in the communicator. */
+static inline int cuda_comm_peer(const struct cuda_comm *comm, int32_t rank) {
+    return comm->first_peer + rank;
+}
+/* Returns whether the communicator has other ranks than those of the stage. */
+bool cuda_comm_is_shared(const struct cuda_comm *comm);
 
 /* While running: evaluates `call` (a ncclResult_t) unless something failed before, and keeps its
  * failure. True when it succeeded. */

@@ -1,6 +1,7 @@
 """GPU ranks that are processes: `mpirun quire serve --device cuda-sim`. They answer what ranks that are threads do, to the byte,
 send what docs/scale.md says, and one that is lost ends them all."""
 
+import re
 import signal
 
 import pytest
@@ -31,17 +32,18 @@ def machine(num_devices):
 
 @pytest.fixture
 def start_threads(start_server):
-    def start(count, *options):
-        return start_server(*GPUS, "--rank-process", "off", "--tensor-parallel-size", count, *options,
-                            environment=machine(count))
+    def start(count, *options, stages=1):
+        return start_server(*GPUS, "--rank-process", "off", "--tensor-parallel-size", count, "--pipeline-parallel-size", stages,
+                            *options, environment=machine(count * stages))
     return start
 
 
 @pytest.fixture
 def start_ranks(start_server):
-    def start(count, *options, launcher=(), num_devices=None):
-        return start_server(*GPUS, "--tensor-parallel-size", count, *options, launcher=[*MPIRUN, "-n", count, *launcher],
-                            environment=machine(num_devices or count))
+    def start(count, *options, stages=1, launcher=(), num_devices=None):
+        number = count * stages
+        return start_server(*GPUS, "--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
+                            launcher=[*MPIRUN, "-n", number, *launcher], environment=machine(num_devices or number))
     return start
 
 
@@ -53,18 +55,21 @@ def answers(server):
     return first, long, server.complete("a", max_tokens=1).system_fingerprint
 
 
-@pytest.mark.parametrize("count, options", [
-    (2, (*FEW, *SPECULATION)),
-    pytest.param(2, (*ROOMY, "--enforce-eager"), marks=variant),
-    pytest.param(2, (*ROOMY, "--no-async-scheduling"), marks=variant),
-    pytest.param(4, FEW_OF_FOUR, marks=variant),
-    pytest.param(4, (*FEW_OF_FOUR, *SPECULATION), marks=variant)],
-    ids=["two", "two eager", "two without async", "four", "four speculation"])
-def test_what_threads_answer(start_threads, start_ranks, count, options):
-    threads = start_threads(count, *options)
+@pytest.mark.parametrize("count, stages, options", [
+    (2, 1, (*FEW, *SPECULATION)),
+    (2, 2, (*FEW, *SPECULATION)),
+    pytest.param(2, 1, (*ROOMY, "--enforce-eager"), marks=variant),
+    pytest.param(2, 1, (*ROOMY, "--no-async-scheduling"), marks=variant),
+    pytest.param(4, 1, FEW_OF_FOUR, marks=variant),
+    pytest.param(4, 1, (*FEW_OF_FOUR, *SPECULATION), marks=variant),
+    pytest.param(2, 2, (*ROOMY, "--enforce-eager"), marks=variant),
+    pytest.param(1, 2, (*FEW, "--no-async-scheduling"), marks=variant)],
+    ids=["two", "two by two", "two eager", "two without async", "four", "four speculation", "two by two eager", "two stages"])
+def test_what_threads_answer(start_threads, start_ranks, count, stages, options):
+    threads = start_threads(count, *options, stages=stages)
     expected = answers(threads)
     threads.kill()
-    ranks = start_ranks(count, "--rank-timeout", 3600, *options)
+    ranks = start_ranks(count, "--rank-timeout", 3600, *options, stages=stages)
     assert answers(ranks) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
@@ -74,29 +79,61 @@ def test_what_threads_answer(start_threads, start_ranks, count, options):
     assert stop(ranks) == 0
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=variant)])
-def test_bytes_sent(start_ranks, count):
+@variant
+def test_stages_change_no_byte(start_threads):
+    """Nor do the threads of two stages of two ranks."""
+    for count in 1, 2:
+        whole = start_threads(count, *ROOMY)
+        expected = answers(whole)
+        whole.kill()
+        assert answers(start_threads(count, *ROOMY, stages=2)) == expected
+
+
+@variant
+def test_four_stages(start_threads, start_ranks):
+    """Of a model with five layers."""
+    options = *ROOMY, "--model", MODEL.with_name("smollm3.gguf")
+    threads = start_threads(1, *options, stages=4)
+    expected = answers(threads)
+    threads.kill()
+    ranks = start_ranks(1, "--rank-timeout", 3600, *options, stages=4)
+    assert answers(ranks) == expected
+    assert stop(ranks) == 0
+
+
+@pytest.mark.parametrize("count, stages", [(2, 2), *(pytest.param(*each, marks=variant) for each in ((2, 1), (4, 1), (1, 2)))])
+def test_bytes_sent(start_ranks, count, stages):
     """As docs/scale.md counts them, in recorded steps too: of tokens at temperature 0, and one that is drawn from all."""
-    server = start_ranks(count, *ROOMY, "--no-enable-prefix-caching", "--rank-timeout", 3600)
+    server = start_ranks(count, *ROOMY, "--no-enable-prefix-caching", "--rank-timeout", 3600, stages=stages)
     before, tokens_before = settled(server)
     reply = server.complete("Once upon a time", max_tokens=20, extra_body={"ignore_eos": True})
     after, tokens_after = settled(server)
     num_tokens, num_sampled = tokens_after - tokens_before + 19, 21
     assert reply.usage.completion_tokens == 20
-    for rank in range(count):
-        sums = num_tokens * (count - 1) * HIDDEN_SIZE * ACTIVATION_BYTES * (2 * NUM_LAYERS + 1)
-        samples = num_sampled * (4 * (count - 1) if rank == 0 else 8) + 16 * (count - 1)
-        assert after[str(rank), None] - before[str(rank), None] == sums + samples
+    token_bytes = HIDDEN_SIZE * ACTIVATION_BYTES
+    plan = run("inspect", MODEL, "--plan", *GPUS, "--tensor-parallel-size", count, "--pipeline-parallel-size", stages,
+               environment=machine(count * stages)).stdout
+    planned = re.findall(r"rank \d +sends (\d+) bytes for a token, (\d+) for one sampled", plan)
+    for rank in range(count * stages):
+        is_first, is_last, is_sampler = rank < count, rank >= count * (stages - 1), rank % count == 0
+        num_sums = 2 * NUM_LAYERS // stages + is_first
+        each = token_bytes * ((count - 1) * num_sums + (not is_last))
+        greedy = drawn = 0
+        if is_last and count > 1:
+            greedy = 8 if not is_sampler else 4 * (count - 1) if stages == 1 else 0  # stages wait for a token
+            drawn = 16 * (count - 1)
+        assert after[str(rank), None] - before[str(rank), None] == num_tokens * each + num_sampled * greedy + drawn
+        assert planned[rank] == (str(each), str(each + greedy + drawn))
     assert stop(server) == 0
 
 
-@pytest.mark.parametrize("count, rank, how", [
-    (2, 1, signal.SIGKILL), pytest.param(2, 0, signal.SIGSTOP, marks=variant),
-    pytest.param(2, 0, signal.SIGKILL, marks=variant), pytest.param(2, 1, signal.SIGSTOP, marks=variant),
-    pytest.param(4, 3, signal.SIGKILL, marks=variant), pytest.param(4, 2, signal.SIGSTOP, marks=variant)])
-def test_a_lost_rank_ends_all(start_ranks, count, rank, how):
-    server = start_ranks(count, *ROOMY, "--max-model-len", 1024, "--rank-timeout", TIMEOUT_S)
-    check_lost_rank(server, rank, how, count, max_tokens=1000)
+@pytest.mark.parametrize("count, stages, rank, how", [
+    (2, 1, 1, signal.SIGKILL), *(pytest.param(*each, marks=variant) for each in (
+        (2, 1, 0, signal.SIGSTOP), (2, 1, 0, signal.SIGKILL), (2, 1, 1, signal.SIGSTOP), (4, 1, 3, signal.SIGKILL),
+        (4, 1, 2, signal.SIGSTOP), (2, 2, 1, signal.SIGKILL), (2, 2, 2, signal.SIGSTOP), (1, 2, 0, signal.SIGSTOP)))])
+def test_a_lost_rank_ends_all(start_ranks, count, stages, rank, how):
+    server = start_ranks(count, *ROOMY, "--max-model-len", 1024, "--rank-timeout", TIMEOUT_S, stages=stages)
+    check_lost_rank(server, rank, how, count * stages, max_tokens=1000)
 
 
 def test_one_gpu_for_each(start_ranks):

@@ -198,7 +198,6 @@ def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
                            (("--tensor-parallel-size", 2, "--sleep-idle-seconds", 60), ["sleep-idle-seconds: 60; ranks that mpirun has"]),
-                           (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
                            (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),
                             ["pipeline-parallel-size: 2, times tensor-parallel-size, 2; 2 ranks were started"])):
         result = run_refused(options)
