@@ -73,6 +73,7 @@ struct reduce_case {
     const float *in[GROUP_MAX_RANKS]; /* left as they are */
     const float *before;              /* of every rank's out */
     float *out[GROUP_MAX_RANKS][NUM_RUNS];
+    uint64_t bytes_sent[GROUP_MAX_RANKS];
 };
 
 static void reduce(struct group_member *member, void *context) {
@@ -92,6 +93,27 @@ static void reduce(struct group_member *member, void *context) {
         if (out != x)
             kernel_fixture_free(member->backend, out);
     }
+    if (member->group == NULL)
+        return;
+    struct backend_group_traffic traffic;
+    backend_group_get_traffic(member->group, member->rank, &traffic);
+    c->bytes_sent[member->rank] = traffic.bytes_sent;
+}
+
+/* By all ranks, each a GPU, for a sum of n elements of two bytes: each part to all; or, of more
+ * than two ranks and at least 64 KiB, each part's slices, and each slice's sum. */
+static uint64_t bytes_of_sum(int32_t num_ranks, size_t n) {
+    uint64_t bytes = 2 * n, others = (uint64_t)num_ranks - 1;
+    bool is_sliced = num_ranks > 2 && bytes >= 65536;
+    return is_sliced ? 2 * others * bytes : others * (uint64_t)num_ranks * bytes;
+}
+
+static void assert_sent(const struct reduce_case *c, int32_t num_ranks) {
+    size_t n = (size_t)c->num_rows * (size_t)c->width;
+    uint64_t sum = 0;
+    for (int32_t r = 0; r < num_ranks; r++)
+        sum += c->bytes_sent[r];
+    assert_int_equal(sum, NUM_RUNS * bytes_of_sum(num_ranks, n));
 }
 
 static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
@@ -131,6 +153,8 @@ static void check_reduce(const struct group_form *form, uint64_t *seed) {
             }
             group_fixture_run(form, reduce, &c);
             assert_reduced(&c, num_ranks);
+            if (kinds != cpu_kinds)
+                assert_sent(&c, num_ranks);
             for (int32_t r = 0; r < num_ranks; r++) {
                 free(in[r]);
                 for (int run = 0; run < NUM_RUNS; run++)
