@@ -56,15 +56,15 @@ def answers(server):
 
 
 @pytest.mark.parametrize("count, stages, options", [
-    (2, 1, (*FEW, *SPECULATION)),
     (2, 2, (*FEW, *SPECULATION)),
+    pytest.param(2, 1, (*FEW, *SPECULATION), marks=variant),
     pytest.param(2, 1, (*ROOMY, "--enforce-eager"), marks=variant),
     pytest.param(2, 1, (*ROOMY, "--no-async-scheduling"), marks=variant),
     pytest.param(4, 1, FEW_OF_FOUR, marks=variant),
     pytest.param(4, 1, (*FEW_OF_FOUR, *SPECULATION), marks=variant),
     pytest.param(2, 2, (*ROOMY, "--enforce-eager"), marks=variant),
     pytest.param(1, 2, (*FEW, "--no-async-scheduling"), marks=variant)],
-    ids=["two", "two by two", "two eager", "two without async", "four", "four speculation", "two by two eager", "two stages"])
+    ids=["two by two", "two", "two eager", "two without async", "four", "four speculation", "two by two eager", "two stages"])
 def test_what_threads_answer(start_threads, start_ranks, count, stages, options):
     threads = start_threads(count, *options, stages=stages)
     expected = answers(threads)
