@@ -105,7 +105,7 @@ struct options {
     int64_t threads;        /* compute threads; 0: one per available core */
     char *cpu_isa;          /* auto, or the level of backend_config.isa */
     int64_t tensor_parallel_size;   /* ranks on a CPU, which share its threads; or on GPUs */
-    int64_t pipeline_parallel_size; /* stages on a CPU, each of that many ranks; 1 on CUDA */
+    int64_t pipeline_parallel_size; /* stages, each of that many ranks */
 
     int64_t max_model_len;          /* tokens; 0: what the model was trained for, or what fits */
     int64_t max_num_seqs;           /* 0: by device */

@@ -694,9 +694,9 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning =
-         "ranks that share the model: on the CPU best one per NUMA node, or as many as mpirun "
-         "started; on CUDA one GPU each"},
+     .meaning = "ranks that share the model: on the CPU best one per NUMA node, on CUDA one GPU "
+                "each; or as "
+                "many as mpirun started"},
     {.name = "pipeline-parallel-size",
      .type = OPTION_INTEGER,
      .flags = OPTION_PER_MODEL,
@@ -704,8 +704,8 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning = "stages that share the model's layers on the CPU, each of tensor-parallel-size "
-                "ranks, at most 8 ranks in all; 1 on CUDA"},
+     .meaning = "stages that share the model's layers, each of tensor-parallel-size ranks, at most "
+                "8 ranks in all"},
     /* --- advanced --- */
     {.name = "max-num-batched-tokens",
      .type = OPTION_INTEGER,

@@ -236,7 +236,7 @@ static const struct peer_flag table[] = {
     {"-tp --tensor-parallel-size", V, VALUE, SAME, "tensor-parallel-size", NULL,
      "ranks of the CPU, or a GPU each"},
     {"-pp --pipeline-parallel-size", V, VALUE, SAME, "pipeline-parallel-size", NULL,
-     "stages of the CPU; 1 on a GPU"},
+     "stages of the CPU, or a GPU each"},
     {"-dp --data-parallel-size", V, VALUE, NONE, NULL, "1=", "run several servers behind a proxy"},
     {"-dpn --data-parallel-rank -dpr --data-parallel-start-rank -dpl --data-parallel-size-local "
      "-dpa --data-parallel-address -dpp --data-parallel-rpc-port -dpb --data-parallel-backend "

@@ -3,6 +3,7 @@
 #include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/ranks/cpu_group.h"
+#include "kernels/cpu/ranks/cpu_pipeline.h"
 #include "kernels/cpu/memory/cpu_memory.h"
 #include "kernels/module.h"
 #include "kernels/transport.h"
@@ -59,12 +60,9 @@ int backend_group_create_remote(const char *device, struct transport *transport,
                                 int32_t num_ranks, struct backend_group **out, struct error *err) {
     if (check_num_ranks(num_ranks, err) != 0)
         return -1;
-    if (is_in_module(device))
-        return error_set(err, ERROR_CONFIG,
-                         "%d ranks that are processes: only the CPU computes in those; on %s ranks "
-                         "are threads of one process, without mpirun",
-                         num_ranks, device);
-    return cpu_group_create_remote(transport, first_rank, num_ranks, out, err);
+    return is_in_module(device)
+               ? module_group_create_remote(device, transport, first_rank, num_ranks, out, err)
+               : cpu_group_create_remote(transport, first_rank, num_ranks, out, err);
 }
 
 void backend_group_destroy(struct backend_group *group) {
@@ -75,6 +73,47 @@ void backend_group_destroy(struct backend_group *group) {
 void backend_group_get_traffic(const struct backend_group *group, int32_t rank,
                                struct backend_group_traffic *out) {
     *out = group->counts[rank].traffic;
+}
+
+/* --- Pipelines --- */
+
+static int check_num_stages(int32_t num_stages, int32_t num_ranks, struct error *err) {
+    if (num_stages < 1 || num_ranks < 1 || num_ranks > BACKEND_MAX_RANKS ||
+        num_stages > BACKEND_MAX_RANKS / num_ranks)
+        return error_set(err, ERROR_CONFIG,
+                         "%d stages of %d ranks: must be 1 to %d stages, and at most %d ranks in "
+                         "all",
+                         num_stages, num_ranks, BACKEND_MAX_RANKS, BACKEND_MAX_RANKS);
+    return 0;
+}
+
+int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_ranks,
+                            struct backend_pipeline **out, struct error *err) {
+    if (check_num_stages(num_stages, num_ranks, err) != 0)
+        return -1;
+    return is_in_module(device)
+               ? module_pipeline_create(device, NULL, num_stages, num_ranks, out, err)
+               : cpu_pipeline_create(num_stages, num_ranks, out, err);
+}
+
+int backend_pipeline_create_remote(const char *device, struct transport *transport,
+                                   int32_t num_stages, int32_t num_ranks,
+                                   struct backend_pipeline **out, struct error *err) {
+    if (check_num_stages(num_stages, num_ranks, err) != 0)
+        return -1;
+    return is_in_module(device)
+               ? module_pipeline_create(device, transport, num_stages, num_ranks, out, err)
+               : cpu_pipeline_create_remote(transport, num_stages, num_ranks, out, err);
+}
+
+void backend_pipeline_get_traffic(const struct backend_pipeline *pipeline, int32_t stage,
+                                  int32_t rank, struct backend_group_traffic *out) {
+    *out = pipeline->traffic[stage * pipeline->num_ranks + rank];
+}
+
+void backend_pipeline_destroy(struct backend_pipeline *pipeline) {
+    if (pipeline != NULL)
+        pipeline->destroy(pipeline);
 }
 
 /* --- Backends --- */

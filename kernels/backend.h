@@ -548,31 +548,33 @@ int backend_group_create(const char *device, int32_t num_ranks, struct backend_g
 /* The same for backends in several processes: the group's ranks are those of the transport from
  * first_rank on, and this process opens only the transport's own rank, which is one of them.
  * Collective ops are messages of TRANSPORT_SUMS, sent by the rank's thread, with the same bits as
- * within a process. An op that fails, or takes longer than transport->timeout_ns, is a failure of
- * the backend. What others send is received in memory that backend_open allocates, sized by the
- * limits' tokens, hidden_size, rows of logits and vocab_size. Messages of a failed op may still
- * read and write the memory of its operands and of the group: after a failure the transport is
- * destroyed before these are freed, or the process leaves with _exit(2). The caller owns the
- * transport, which outlives the backend. Fails with ERROR_CONFIG when there are too many ranks, or
- * ERROR_MEMORY. */
+ * within a process. On CUDA only what connects NCCL is such a message, before the first of them,
+ * and without a timeout; the rank has the GPU with the number transport->local_rank, or the only
+ * one. An op that fails, or takes longer than transport->timeout_ns, is a failure of the backend.
+ * What others send is received in memory that backend_open allocates, sized by the limits' tokens,
+ * hidden_size, rows of logits and vocab_size. Messages of a failed op may still read and write the
+ * memory of its operands and of the group: after a failure the transport is destroyed before these
+ * are freed, or the process leaves with _exit(2). The caller owns the transport, which outlives the
+ * backend. Fails with ERROR_CONFIG when there are too many ranks, or ERROR_MEMORY. */
 int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
                                 int32_t num_ranks, struct backend_group **out, struct error *err);
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
 /* What a rank has sent to others and received since its group was created, without the transport's
- * overhead; zero within a process. Of R ranks that are processes, each sends and receives in an
- * all_reduce of n floats 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice
- * is a whole number of 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n -
- * s + (R-1) s)); with 2 ranks, or up to 2048 floats, 4 (R-1) n: the other ranks' parts whole, in
- * one round. In a norm across ranks: 8 (R-1) num_rows bytes. In gather_columns, each rank except 0
- * sends 4 + 4 num_rows width bytes to rank 0; in share_samples, rank 0 sends 4 num_sample_rows to
- * each. In sample_vocab_parallel, each rank except 0 sends 24 num_sample_rows up to three times:
- * once if all rows are greedy, a second time if any token is sampled, a third time if any is
- * sampled by the weights of all tokens (top_p alone, or no filter). Rank 0 sends 40 num_sample_rows
- * to each once, or twice in the third case. Tokens that top_k, top_p or min_p may keep are 16 bytes
- * each, but at most 4 num_tokens per row, as much as a row that is gathered whole, with 4 more
- * bytes if there are any. */
+ * overhead. On the CPU: zero within a process. Of R ranks that are processes, each sends and
+ * receives in an all_reduce of n floats 8 (R-1)/R n bytes: the other ranks' slices and its own sum
+ * to all (a slice is a whole number of 64 bytes but for the end of n: with s floats in the rank's
+ * own, it is 4 (n - s + (R-1) s)); with 2 ranks, or up to 2048 floats, 4 (R-1) n: the other ranks'
+ * parts whole, in one round. In a norm across ranks: 8 (R-1) num_rows bytes. In gather_columns,
+ * each rank except 0 sends 4 + 4 num_rows width bytes to rank 0; in share_samples, rank 0 sends 4
+ * num_sample_rows to each. In sample_vocab_parallel, each rank except 0 sends 24 num_sample_rows up
+ * to three times: once if all rows are greedy, a second time if any token is sampled, a third time
+ * if any is sampled by the weights of all tokens (top_p alone, or no filter). Rank 0 sends 40
+ * num_sample_rows to each once, or twice in the third case. Tokens that top_k, top_p or min_p may
+ * keep are 16 bytes each, but at most 4 num_tokens per row, as much as a row that is gathered
+ * whole, with 4 more bytes if there are any. On CUDA, also within a process: what NCCL is given, as
+ * if each rank sent its part to each other one; wait_ns is 0. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
     int64_t wait_ns; /* from the beginning of messages to their end; within a process, time waiting
@@ -589,7 +591,8 @@ int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_
                             struct backend_pipeline **out, struct error *err);
 /* The same for backends in several processes: rank r of stage s is rank s * num_ranks + r of the
  * transport. Rows are messages of TRANSPORT_STAGES, 4 num_rows width bytes for each rank of every
- * stage except the last. Failures are handled as in a group. */
+ * stage except the last. Failures are handled as in a group. On CUDA rows are sent by NCCL, in the
+ * type of the activations, and rank r of stage s has the GPU s * num_ranks + r of one process. */
 int backend_pipeline_create_remote(const char *device, struct transport *transport,
                                    int32_t num_stages, int32_t num_ranks,
                                    struct backend_pipeline **out, struct error *err);

@@ -57,6 +57,20 @@ int module_group_create(const char *name, int32_t num_ranks, struct backend_grou
     return module != NULL ? module->group_create(num_ranks, out, err) : -1;
 }
 
+int module_group_create_remote(const char *name, struct transport *transport, int32_t first_rank,
+                               int32_t num_ranks, struct backend_group **out, struct error *err) {
+    const struct backend_module *module = find_backend(name, err);
+    return module != NULL ? module->group_create_remote(transport, first_rank, num_ranks, out, err)
+                          : -1;
+}
+
+int module_pipeline_create(const char *name, struct transport *transport, int32_t num_stages,
+                           int32_t num_ranks, struct backend_pipeline **out, struct error *err) {
+    const struct backend_module *module = find_backend(name, err);
+    return module != NULL ? module->pipeline_create(transport, num_stages, num_ranks, out, err)
+                          : -1;
+}
+
 size_t module_device_memory(const char *name) {
     const struct backend_module *module = find_backend(name, NULL);
     return module != NULL ? module->device_memory() : 0;

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/transport.h"
 
-#define QUIRE_MODULE_INTERFACE (20004 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (20006 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {
@@ -27,9 +27,16 @@ struct backend_module {
     size_t (*device_memory)(void);
     /* See backend_group_create, for 1 to BACKEND_MAX_RANKS ranks. */
     int (*group_create)(int32_t num_ranks, struct backend_group **out, struct error *err);
+    /* See backend_group_create_remote, likewise. */
+    int (*group_create_remote)(struct transport *transport, int32_t first_rank, int32_t num_ranks,
+                               struct backend_group **out, struct error *err);
+    /* See backend_pipeline_create_remote, and, with NULL for the transport,
+     * backend_pipeline_create; for at most BACKEND_MAX_RANKS ranks in all. */
+    int (*pipeline_create)(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                           struct backend_pipeline **out, struct error *err);
 };
 
-#define QUIRE_TRANSPORT_INTERFACE 1
+#define QUIRE_TRANSPORT_INTERFACE 2
 #define QUIRE_TRANSPORT_SYMBOL "quire_transport_module"
 
 struct transport_module {
@@ -47,9 +54,16 @@ const void *module_find(const char *name, const char *symbol, int interface, str
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err);
 
-/* See backend_group_create. ERROR_CONFIG also in the cases in which module_open fails with it. */
+/* See backend_group_create and backend_group_create_remote. ERROR_CONFIG also in the cases in which
+ * module_open fails with it. */
 int module_group_create(const char *name, int32_t num_ranks, struct backend_group **out,
                         struct error *err);
+int module_group_create_remote(const char *name, struct transport *transport, int32_t first_rank,
+                               int32_t num_ranks, struct backend_group **out, struct error *err);
+
+/* See pipeline_create; ERROR_CONFIG likewise. */
+int module_pipeline_create(const char *name, struct transport *transport, int32_t num_stages,
+                           int32_t num_ranks, struct backend_pipeline **out, struct error *err);
 
 /* See backend_device_memory; 0 also if module_open fails. */
 size_t module_device_memory(const char *name);

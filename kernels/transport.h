@@ -17,12 +17,13 @@ struct transport_request; /* a message that was begun */
 
 enum transport_channel {
     TRANSPORT_STEPS,  /* between rank 0 and the others: what to compute, and the results */
-    TRANSPORT_SUMS,   /* the collective ops (backend.h); before them, weights that rank 0 sends */
+    TRANSPORT_SUMS,   /* the collective ops (backend.h), or what GPUs need to begin with them;
+                         before, weights that rank 0 sends */
     TRANSPORT_STAGES, /* hidden states from a stage of a pipeline to the next (backend.h) */
     TRANSPORT_NUM_CHANNELS
 };
 
-#define TRANSPORT_MAX_REQUESTS 64 /* maximum number of unfinished messages of one channel */
+#define TRANSPORT_MAX_REQUESTS 128 /* maximum number of unfinished messages of one channel */
 
 struct transport_ops {
     /* Begin a message to or from a rank; its memory stays valid and unchanged until the message is
@@ -44,6 +45,7 @@ struct transport {
     const struct transport_ops *ops;
     int32_t rank, num_ranks;
     int32_t num_local;  /* ranks on this machine, this one included; they divide its memory */
+    int32_t local_rank; /* this one's number among them: on GPUs, that of its GPU */
     int64_t timeout_ns; /* time for a rank to send or receive what others wait for; 0 (initially):
                            unlimited. Set by the caller */
 };

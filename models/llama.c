@@ -316,6 +316,13 @@ static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {
         .x = pass->hidden.data, .num_rows = pass->num_tokens, .width = pass->config->hidden_size};
 }
 
+/* From the stage before, if there is one. */
+static void receive_hidden(const struct forward_pass *pass) {
+    const struct stage_rows_args rows = hidden_rows(pass);
+    if (!pass->shard->has_embedding)
+        pass->backend->ops->receive_rows(pass->backend, &rows);
+}
+
 /* Of the step that was begun. */
 static void run_layers(struct llama *llama) {
     struct forward_pass *pass = &llama->pass;
@@ -361,10 +368,8 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
         inputs.num_padding = llama->replayed->num_rows - inputs.num_tokens;
         inputs.logit_rows = NULL;
     }
-    if (!pass->shard->has_embedding) {
-        const struct stage_rows_args rows = hidden_rows(pass);
-        b->ops->receive_rows(b, &rows);
-    }
+    if (llama->replayed == NULL)
+        receive_hidden(pass);
     b->ops->step_begin(b, &inputs);
     if (llama->replayed != NULL)
         b->ops->recording->replay(b, llama->replayed->recording);
@@ -549,8 +554,10 @@ int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *
  * token, so that the hidden states are the rows of the head. */
 static void enqueue_decode(struct llama *llama, int32_t num_rows) {
     llama->pass.num_tokens = num_rows;
+    receive_hidden(&llama->pass);
     run_layers(llama);
-    compute_logits(llama, llama->pass.hidden.data, num_rows);
+    if (llama->pass.shard->has_head)
+        compute_logits(llama, llama->pass.hidden.data, num_rows);
 }
 
 /* Of nothing but padding, which touches no block of the cache. What attention plans is known to the

@@ -97,6 +97,9 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
     if (status != 0) {
         report.error = *err;
     } else {
+        report.config.limits.max_num_seqs = rank->limits.max_num_seqs;
+        report.config.limits.max_num_batched_tokens = rank->limits.max_num_batched_tokens;
+        snprintf(report.numerics, sizeof(report.numerics), "%s", rank->backend->numerics);
         report.max_model_len = rank->limits.max_model_len;
         report.num_blocks = rank->limits.num_blocks;
         report.num_host_blocks = rank->limits.num_host_blocks;
@@ -120,6 +123,13 @@ static int choose_length(struct rank_executor *executor, int status, struct erro
         status = rank_setup_set_length(executor->ranks, executor->num_ranks, decision.max_model_len,
                                        err);
     return status;
+}
+
+/* Other processes load for longer or shorter, and one that cannot must not be waited for. */
+static int load(struct rank_executor *executor, struct error *err) {
+    struct rank_decision decision;
+    enter(executor, PHASE_LOAD);
+    return agree(executor, await_ranks(executor, err), &decision, err);
 }
 
 static int choose_blocks(struct rank_executor *executor, int status, struct error *err) {
@@ -165,6 +175,23 @@ static int allocate(struct rank_executor *executor, struct executor_info *info, 
     return 0;
 }
 
+/* Before the first request a rank may take much longer than another, which waits for it without a
+ * timeout. */
+static int try_and_allocate(struct rank_executor *executor, struct executor_info *info,
+                            struct error *err) {
+    struct transport *transport = executor->setup.config->transport;
+    int64_t timeout_ns = transport != NULL ? transport->timeout_ns : 0;
+    if (transport != NULL)
+        transport->timeout_ns = 0;
+    enter(executor, PHASE_TRY);
+    int status = choose_blocks(executor, await_ranks(executor, err), err);
+    if (status == 0)
+        status = allocate(executor, info, err);
+    if (transport != NULL)
+        transport->timeout_ns = timeout_ns;
+    return status;
+}
+
 /* Goes through the phases of starting. In each of them, the failure of one rank is the failure of
  * all. */
 static int start_ranks(struct rank_executor *executor, struct executor_info *info,
@@ -172,11 +199,11 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
     if (start_threads(executor, err) != 0)
         return -1;
     int status = choose_length(executor, await_ranks(executor, err), err);
-    if (status == 0) {
-        enter(executor, PHASE_LOAD);
-        status = choose_blocks(executor, await_ranks(executor, err), err);
-    }
-    if (status != 0 || allocate(executor, info, err) != 0) {
+    if (status == 0)
+        status = load(executor, err);
+    if (status == 0)
+        status = try_and_allocate(executor, info, err);
+    if (status != 0) {
         if (!executor_has_hung(&executor->base))
             end_threads(executor, executor->num_ranks);
         return -1;
@@ -440,13 +467,18 @@ int executor_plan(const struct model *model, const struct executor_config *confi
 }
 
 void executor_plan_traffic(const struct model *model, const struct executor_config *config,
-                           struct executor_traffic *out) {
-    int32_t num_stages = max_int32(config->num_stages, 1);
-    for (int32_t r = 0; r < config->num_ranks * num_stages; r++) {
+                           const struct executor_info *info, struct executor_traffic *out) {
+    for (int32_t r = 0; r < info->num_ranks; r++) {
         struct model_shard shard;
-        CHECK(model_shard_init_stage(model, config->quantization, r, config->num_ranks, num_stages,
-                                     &shard, NULL) == 0);
-        out[r] = (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
-                                           model_shard_row_traffic(&shard)};
+        CHECK(model_shard_init_stage(model, config->quantization, r,
+                                     info->num_ranks / info->num_stages, info->num_stages, &shard,
+                                     NULL) == 0);
+        int64_t activation_bytes = (int64_t)dtype_row_bytes(info->activation_dtype, 1);
+        out[r] = info->has_dedicated_memory
+                     ? (struct executor_traffic){model_shard_gpu_token_traffic(
+                                                     &shard, &model->config, activation_bytes),
+                                                 model_shard_gpu_row_traffic(&shard)}
+                     : (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
+                                                 model_shard_row_traffic(&shard)};
     }
 }

@@ -168,9 +168,9 @@ struct executor_config {
     double gpu_memory_utilization; /* share of a GPU's memory that is used in total */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* see backend_config.isa; outlives the executor */
-    int32_t num_ranks;             /* of a CPU, which share each layer; 0: one */
-    int32_t num_stages; /* of a CPU, among which the layers are divided, each of num_ranks ranks; at
-                           most BACKEND_MAX_RANKS ranks in total; 0: one */
+    int32_t num_ranks;             /* which share each layer; 0: one */
+    int32_t num_stages; /* among which the layers are divided, each of num_ranks ranks; at most
+                           BACKEND_MAX_RANKS ranks in total; 0: one */
     /* If it is given, each rank is a process: this one is rank transport->rank, and rank 0 has the
      * engine. Outlives the executor. NULL: the ranks are threads. */
     struct transport *transport;
@@ -220,6 +220,7 @@ struct executor_memory {
 };
 
 #define EXECUTOR_PLACE_BYTES 80
+#define EXECUTOR_NUMERICS_BYTES 192 /* those of a backend */
 
 /* Describes the executor as it was created. */
 struct executor_info {
@@ -229,8 +230,8 @@ struct executor_info {
     char device[32];              /* "cpu", "cuda" */
     char description[128];        /* for people: instruction set and threads, or GPU */
     char why_cpu[512];            /* why "auto" is not cuda; empty otherwise */
-    char numerics[192];           /* of the backend */
-    bool has_dedicated_memory;    /* the device has its own memory: a GPU */
+    char numerics[EXECUTOR_NUMERICS_BYTES]; /* of the backends */
+    bool has_dedicated_memory;              /* the device has its own memory: a GPU */
     bool batch_invariant;
     enum dtype activation_dtype;
     enum kv_type kv_type;
@@ -291,6 +292,6 @@ struct executor_traffic {
 
 /* Fills in out[config->num_ranks], for ranks that can be planned. */
 void executor_plan_traffic(const struct model *model, const struct executor_config *config,
-                           struct executor_traffic *out);
+                           const struct executor_info *info, struct executor_traffic *out);
 
 #endif

@@ -319,10 +319,15 @@ int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err
 
 int rank_load(struct rank *rank, struct weights_reader *reader, struct weights_reader *draft_reader,
               struct error *err) {
-    size_t returned_bytes = 0;
     if (load_weights(rank, reader, err) != 0 || create_adapters(rank, err) != 0 ||
-        create_llama(rank, err) != 0 || load_draft(rank, draft_reader, err) != 0 ||
-        (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
+        create_llama(rank, err) != 0)
+        return -1;
+    return load_draft(rank, draft_reader, err);
+}
+
+int rank_try(struct rank *rank, struct error *err) {
+    size_t returned_bytes = 0;
+    if (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0)
         return -1;
     size_t mapped_bytes = rank->weights->mapped_bytes;
     if (rank_has_draft(rank))

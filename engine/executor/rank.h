@@ -104,11 +104,14 @@ int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads
               struct error *err);
 /* Plans the memory for sequences of this length, before the weights are loaded. */
 int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err);
-/* Loads the weights and allocates the workspace; a GPU has also run its largest steps then. The
- * draft model, if there is one, is read by draft_reader. On failure the rank must still be closed.
- * The other ranks do not learn of it: they wait in weights_reader_read. */
+/* Loads the weights and allocates the workspace. The draft model, if there is one, is read by
+ * draft_reader. On failure the rank must still be closed. The other ranks do not learn of it: they
+ * wait in weights_reader_read. */
 int rank_load(struct rank *rank, struct weights_reader *reader, struct weights_reader *draft_reader,
               struct error *err);
+/* Called by all ranks once each has loaded: a GPU runs its largest steps, in which ranks wait for
+ * one another. Then it is known what is left for the pools. Fails like rank_load. */
+int rank_try(struct rank *rank, struct error *err);
 /* Allocates both pools in the sizes of rank->limits. On failure the rank must still be closed. */
 int rank_allocate(struct rank *rank, struct error *err);
 /* Gives back everything that rank_allocate allocated, even if that was only a part. It may be

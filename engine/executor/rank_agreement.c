@@ -27,6 +27,7 @@ static const struct {
     CONFIG("kv-cache-dtype", kv_type),
     CONFIG("quantization", quantization),
     CONFIG("batch-invariant", batch_invariant),
+    CONFIG("enforce-eager", enforce_eager),
     CONFIG("tensor-parallel-size", num_ranks),
     CONFIG("pipeline-parallel-size", num_stages),
     CONFIG("load-mode", load_mode),
@@ -93,6 +94,7 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
         decision.swap_block_ns = max_int64(decision.swap_block_ns, report->swap_block_ns);
         decision.memory[r] = report->memory;
         memcpy(decision.places[r], report->place, sizeof(report->place));
+        memcpy(decision.numerics[r], report->numerics, sizeof(report->numerics));
     }
     return decision;
 }

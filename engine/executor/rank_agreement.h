@@ -10,13 +10,15 @@ struct rank_report {
     struct error error; /* why the rank cannot continue; ERROR_NONE: it can */
     char build[72];
     char device[32];
-    struct executor_config config;       /* its pointers are meaningless in other processes */
+    struct executor_config config;       /* its pointers are meaningless in other processes; with
+                                            the size of a step that the rank has chosen */
     struct weights_digest model;         /* its pointers are meaningless there too */
     int32_t max_model_len;               /* chosen by the rank, or requested */
     int32_t num_blocks, num_host_blocks; /* that the rank has room for */
     int64_t swap_block_ns;
     struct executor_memory memory;
     char place[EXECUTOR_PLACE_BYTES];
+    char numerics[EXECUTOR_NUMERICS_BYTES]; /* of its backend */
 };
 
 struct rank_decision {
@@ -25,6 +27,7 @@ struct rank_decision {
     int64_t swap_block_ns;                              /* of the slowest */
     struct executor_memory memory[BACKEND_MAX_RANKS];
     char places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES];
+    char numerics[BACKEND_MAX_RANKS][EXECUTOR_NUMERICS_BYTES];
 };
 
 /* Returns what rank 0 decides; pure. reports: [num_ranks]. */

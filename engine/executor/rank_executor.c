@@ -294,6 +294,12 @@ static enum phase load(struct rank_thread *thread) {
     return await_phase_after(PHASE_LOAD, thread->executor, &err);
 }
 
+static enum phase try(struct rank_thread *thread) {
+    struct error err = {0};
+    rank_try(&thread->executor->ranks[thread->index], &err);
+    return await_phase_after(PHASE_TRY, thread->executor, &err);
+}
+
 /* Returns the phase that ended the running. */
 static enum phase run_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
@@ -331,6 +337,8 @@ void *rank_executor_run_thread(void *argument) {
     enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
     if (phase == PHASE_LOAD)
         phase = load(thread);
+    if (phase == PHASE_TRY)
+        phase = try(thread);
     while (phase == PHASE_ALLOCATE)
         phase = allocate_and_run(thread);
     if (phase != PHASE_HAND_OVER)
@@ -374,6 +382,10 @@ void rank_executor_supply(struct executor *base) {
     step->is_supplied = true;
     tell_threads(executor);
     pthread_mutex_unlock(&executor->lock);
+    struct error why;
+    if (executor->remote != NULL && !executor_has_hung(base) &&
+        remote_ranks_supply(executor->remote, step->batch, &why) != 0)
+        lose_ranks(executor, &why, NULL);
     if (executor->is_direct && !has_failed(executor))
         rank_sample(&executor->ranks[0], step->batch, step->result);
 }
@@ -435,6 +447,9 @@ static int wait_for_device(struct rank_executor *executor, struct error *err) {
 static int wait_for_processes(struct rank_executor *executor, struct error *err) {
     const struct batch *batch = step_at(executor, executor->num_waited_for)->batch;
     struct error why = {0};
+    if (!executor_has_hung(&executor->base) &&
+        remote_ranks_begin_wait(executor->remote, batch, &why) != 0)
+        lose_ranks(executor, &why, NULL);
     if (wait_for_threads(executor, &why) == 0 && !executor_has_hung(&executor->base) &&
         remote_ranks_wait(executor->remote, batch, &why) == 0)
         return 0;

@@ -21,6 +21,7 @@
 enum phase {
     PHASE_OPEN,
     PHASE_LOAD,
+    PHASE_TRY, /* with the first steps, in which ranks meet */
     PHASE_ALLOCATE,
     PHASE_RUN,
     PHASE_HAND_OVER, /* instead of running: another thread takes over the rank */

@@ -185,49 +185,81 @@ int rank_process_run(void) {
 
 /* --- One rank, controlled over a transport --- */
 
+struct transport_step {
+    void *memory; /* of the largest step */
+    struct rank_step step;
+    struct step_message head;
+};
+
 struct transport_rank {
     struct transport *transport;
     struct executor *executor;
-    void *memory; /* of the largest step */
-    size_t bytes;
+    struct transport_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
+    uint64_t num_submitted, num_waited_for;
+    size_t step_bytes;
     bool has_begun;
 };
 
 static int alloc_memory(struct transport_rank *rank, const struct batch_capacity *capacity,
                         struct error *err) {
-    rank->bytes = step_memory_bytes(capacity);
-    rank->memory = rank->bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->bytes) : NULL;
-    return rank->memory != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+    rank->step_bytes = step_memory_bytes(capacity);
+    for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++) {
+        void **memory = &rank->steps[i].memory;
+        *memory =
+            rank->step_bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->step_bytes) : NULL;
+        if (*memory == NULL)
+            return error_set(err, ERROR_MEMORY, "no memory for a step");
+    }
+    return 0;
 }
 
-static int send_result(struct transport_rank *rank, const struct batch_capacity *capacity,
-                       struct error *err) {
-    size_t offset = step_result_offset(capacity);
-    return transport_send(rank->transport, TRANSPORT_STEPS, 0, (char *)rank->memory + offset,
-                          step_memory_bytes(capacity) - offset, err);
+static int receive(struct transport_rank *rank, void *data, size_t bytes, struct error *err) {
+    return transport_receive(rank->transport, TRANSPORT_STEPS, 0, data, bytes, err);
 }
 
-/* Each step is computed to its end before the next is received: meanwhile rank 0 sends nothing else
- * that anybody waits for. */
-static int compute(struct transport_rank *rank, const struct step_message *message,
-                   struct error *err) {
-    const struct executor_ops *ops = rank->executor->ops;
-    const struct batch_capacity *capacity = &message->capacity;
-    struct step_result result;
-    struct batch_arena arena;
-    size_t bytes = step_memory_bytes(capacity);
-    if (bytes > rank->bytes)
+static int submit_received(struct transport_rank *rank, const struct step_message *message,
+                           struct error *err) {
+    struct transport_step *place = &rank->steps[rank->num_submitted % EXECUTOR_MAX_STEPS];
+    struct rank_step *step = &place->step;
+    size_t bytes = step_memory_bytes(&message->capacity);
+    if (bytes > rank->step_bytes ||
+        rank->num_submitted - rank->num_waited_for == EXECUTOR_MAX_STEPS)
         return error_set(err, ERROR_DEVICE, "rank 0 sends a step of %zu bytes, of at most %zu",
-                         bytes, rank->bytes);
-    if (transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->memory,
-                          batch_arena_bytes(capacity), err) != 0)
+                         bytes, rank->step_bytes);
+    if (receive(rank, place->memory, batch_arena_bytes(&message->capacity), err) != 0)
         return -1;
-    step_memory_bind(capacity, rank->memory, &arena, &result);
-    struct batch batch = batch_arena_view(&arena);
-    ops->submit(rank->executor, &batch, &result);
-    if (ops->wait(rank->executor, err) != 0)
+    place->head = *message;
+    step_memory_bind(&message->capacity, place->memory, &step->arena, &step->result);
+    step->batch = batch_arena_view(&step->arena);
+    rank->num_submitted++;
+    rank->executor->ops->submit(rank->executor, &step->batch, &step->result);
+    return 0;
+}
+
+static int supply_received(struct transport_rank *rank, struct error *err) {
+    struct rank_step *step = &rank->steps[(rank->num_submitted - 1) % EXECUTOR_MAX_STEPS].step;
+    if (rank->num_submitted == rank->num_waited_for)
+        return error_set(err, ERROR_DEVICE, "rank 0 supplies a step that is not submitted");
+    if (receive(rank, step->arena.sample_rows,
+                (size_t)step->batch.num_sample_rows * sizeof(struct sample_row), err) != 0)
         return -1;
-    return message->kind == STEP_SAMPLE ? send_result(rank, capacity, err) : 0;
+    rank->executor->ops->supply(rank->executor);
+    return 0;
+}
+
+static int wait_for_oldest(struct transport_rank *rank, struct error *err) {
+    const struct transport_step *place = &rank->steps[rank->num_waited_for % EXECUTOR_MAX_STEPS];
+    const struct batch_capacity *capacity = &place->head.capacity;
+    if (rank->num_submitted == rank->num_waited_for)
+        return error_set(err, ERROR_DEVICE, "rank 0 waits for a step that is not submitted");
+    rank->num_waited_for++;
+    if (rank->executor->ops->wait(rank->executor, err) != 0)
+        return -1;
+    if (place->head.kind != STEP_SAMPLE)
+        return 0;
+    size_t offset = step_result_offset(capacity);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, (char *)place->memory + offset,
+                          step_memory_bytes(capacity) - offset, err);
 }
 
 static int send_stats(struct transport_rank *rank, struct error *err) {
@@ -248,19 +280,34 @@ static int receive_message(struct transport_rank *rank, struct step_message *out
     return status;
 }
 
-/* Returns 1 to continue, 0 when dismissed. */
+/* Steps are received, and waited for, as rank 0's engine submits and waits for them. Returns 1 to
+ * continue, 0 when dismissed. */
 static int obey_rank_0(struct transport_rank *rank, struct error *err) {
     struct step_message message;
-    if (receive_message(rank, &message, err) != 0)
-        return -1;
-    if (message.kind == STEP_QUIT)
-        return 0;
-    bool computes = message.kind == STEP_COMPUTE || message.kind == STEP_SAMPLE;
-    if ((message.kind == STEP_MEMORY && alloc_memory(rank, &message.capacity, err) != 0) ||
-        (computes && compute(rank, &message, err) != 0) ||
-        (message.wants_stats && send_stats(rank, err) != 0))
-        return -1;
-    return 1;
+    int status = receive_message(rank, &message, err);
+    if (status == 0)
+        switch (message.kind) {
+        case STEP_MEMORY:
+            status = alloc_memory(rank, &message.capacity, err);
+            break;
+        case STEP_COMPUTE:
+        case STEP_SAMPLE:
+            status = submit_received(rank, &message, err);
+            break;
+        case STEP_SUPPLY:
+            status = supply_received(rank, err);
+            break;
+        case STEP_WAIT:
+            status = wait_for_oldest(rank, err);
+            break;
+        case STEP_PING:
+            break;
+        case STEP_QUIT:
+            return 0;
+        }
+    if (status == 0 && message.wants_stats)
+        status = send_stats(rank, err);
+    return status == 0 ? 1 : -1;
 }
 
 int rank_process_run_remote(const struct model *model, const struct executor_config *config,
@@ -277,6 +324,7 @@ int rank_process_run_remote(const struct model *model, const struct executor_con
     while (status > 0);
     if (status == 0)
         rank.executor->ops->destroy(rank.executor);
-    free(rank.memory);
+    for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++)
+        free(rank.steps[i].memory);
     return status;
 }

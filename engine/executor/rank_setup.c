@@ -19,70 +19,75 @@
 #define FNV_PRIME 16777619U
 
 /* If the ranks are processes, each has its own stage's group. */
-static int create_groups_on(struct rank_setup *setup, const char *device, int32_t per_stage,
-                            struct error *err) {
+static int create_groups(struct rank_setup *setup, int32_t per_stage, struct error *err) {
     struct transport *transport = setup->config->transport;
     int32_t own = setup->first_rank / per_stage;
     int status = 0;
-    setup->device = device;
-    if (transport != NULL)
-        return backend_group_create_remote(device, transport, own * per_stage, per_stage,
-                                           &setup->groups[own], err);
-    for (int32_t s = 0; s < setup->num_stages && status == 0; s++)
-        status = backend_group_create(device, per_stage, &setup->groups[s], err);
-    return status;
-}
-
-/* If the ranks may choose, they are on GPUs if there is one for each, otherwise on the CPU. */
-static int create_groups(struct rank_setup *setup, int32_t per_stage, struct error *err) {
-    bool is_auto = strcmp(setup->device, "auto") == 0;
-    struct error why = {0};
     if (per_stage == 1)
         return 0;
-    int status = create_groups_on(setup, is_auto ? "cuda" : setup->device, per_stage, &why);
-    if (status != 0 && is_auto) {
-        snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
-        status = create_groups_on(setup, "cpu", per_stage, &why);
-    }
-    if (status != 0) /* a device that cannot be used is an error of the configuration */
-        return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
-                         "tensor-parallel-size: %s", why.message);
-    return 0;
-}
-
-/* If stages may choose their device, they are on the CPU: a GPU has only one stage. */
-static void choose_device(struct rank_setup *setup) {
-    if (setup->num_stages == 1 || strcmp(setup->device, "auto") != 0)
-        return;
-    setup->device = "cpu";
-    snprintf(setup->why_cpu, sizeof(setup->why_cpu),
-             "pipeline-parallel-size is %d and only the CPU has several stages", setup->num_stages);
+    if (transport != NULL)
+        return backend_group_create_remote(setup->device, transport, own * per_stage, per_stage,
+                                           &setup->groups[own], err);
+    for (int32_t s = 0; s < setup->num_stages && status == 0; s++)
+        status = backend_group_create(setup->device, per_stage, &setup->groups[s], err);
+    return status;
 }
 
 static int create_pipeline(struct rank_setup *setup, int32_t per_stage, struct error *err) {
     struct transport *transport = setup->config->transport;
-    struct error why = {0};
     if (setup->num_stages == 1)
         return 0;
-    int status = transport != NULL
-                     ? backend_pipeline_create_remote(setup->device, transport, setup->num_stages,
-                                                      per_stage, &setup->pipeline, &why)
-                     : backend_pipeline_create(setup->device, setup->num_stages, per_stage,
-                                               &setup->pipeline, &why);
-    return status == 0 ? 0 : error_set(err, why.code, "pipeline-parallel-size: %s", why.message);
+    return transport != NULL
+               ? backend_pipeline_create_remote(setup->device, transport, setup->num_stages,
+                                                per_stage, &setup->pipeline, err)
+               : backend_pipeline_create(setup->device, setup->num_stages, per_stage,
+                                         &setup->pipeline, err);
 }
 
-/* Creates what connects the ranks. The model must be one that can be divided this way. */
-static int connect_ranks(struct rank_setup *setup, struct error *err) {
+static void disconnect_ranks(struct rank_setup *setup) {
+    backend_pipeline_destroy(setup->pipeline);
+    setup->pipeline = NULL;
+    for (int32_t s = 0; s < BACKEND_MAX_RANKS; s++) {
+        backend_group_destroy(setup->groups[s]);
+        setup->groups[s] = NULL;
+    }
+}
+
+/* *out_option: with an error, the option that it is about; NULL: the error names it. */
+static int connect_on(struct rank_setup *setup, const char *device, const char **out_option,
+                      struct error *err) {
     int32_t per_stage = setup->num_ranks / setup->num_stages;
     struct model_shard shard;
-    if (setup->num_ranks == 1)
-        return 0;
-    if (create_groups(setup, per_stage, err) != 0 ||
-        model_shard_init_stage(setup->model, setup->config->quantization, 0, per_stage,
+    setup->device = device;
+    *out_option = "tensor-parallel-size";
+    if (create_groups(setup, per_stage, err) != 0)
+        return -1;
+    *out_option = NULL;
+    if (model_shard_init_stage(setup->model, setup->config->quantization, 0, per_stage,
                                setup->num_stages, &shard, err) != 0)
         return -1;
+    *out_option = "pipeline-parallel-size";
     return create_pipeline(setup, per_stage, err);
+}
+
+/* Creates what connects the ranks. The model must be one that can be divided this way. If the ranks
+ * may choose, they are on GPUs if there is one for each, otherwise on the CPU. */
+static int connect_ranks(struct rank_setup *setup, struct error *err) {
+    bool is_auto = strcmp(setup->device, "auto") == 0;
+    const char *option;
+    struct error why = {0};
+    if (setup->num_ranks == 1 ||
+        connect_on(setup, is_auto ? "cuda" : setup->device, &option, &why) == 0)
+        return 0;
+    if (is_auto) {
+        disconnect_ranks(setup);
+        snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
+        if (connect_on(setup, "cpu", &option, &why) == 0)
+            return 0;
+    }
+    /* a device that cannot be used is an error of the configuration */
+    return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG, "%s%s%s",
+                     option != NULL ? option : "", option != NULL ? ": " : "", why.message);
 }
 
 static int create_readers(struct rank_setup *setup, struct error *err) {
@@ -108,7 +113,6 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
                                .num_stages = num_stages};
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
-    choose_device(out);
     if (rank_draft_check(config, err) != 0 || connect_ranks(out, err) != 0 ||
         (loads && create_readers(out, err) != 0)) {
         rank_setup_finish(out);
@@ -125,9 +129,7 @@ void rank_setup_loaded(struct rank_setup *setup) {
 
 void rank_setup_finish(struct rank_setup *setup) {
     rank_setup_loaded(setup);
-    backend_pipeline_destroy(setup->pipeline);
-    for (int32_t s = 0; s < BACKEND_MAX_RANKS; s++)
-        backend_group_destroy(setup->groups[s]);
+    disconnect_ranks(setup);
     *setup = (struct rank_setup){0};
 }
 
@@ -418,6 +420,28 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
 
 /* --- Describing the ranks --- */
 
+static uint32_t add_to_hash(uint32_t hash, const char *text) {
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
+    return hash;
+}
+
+/* What a rank chose for its share of the products affects the bits, too. */
+static void describe_numerics(const char *const *numerics, int32_t num_ranks,
+                              struct executor_info *out) {
+    bool are_equal = true;
+    uint32_t hash = FNV_OFFSET;
+    for (int32_t r = 1; r < num_ranks; r++) {
+        are_equal = are_equal && strcmp(numerics[0], numerics[r]) == 0;
+        hash = add_to_hash(hash, numerics[r]);
+    }
+    snprintf(out->numerics, sizeof(out->numerics), "%s", numerics[0]);
+    size_t used = strlen(out->numerics);
+    if (!are_equal)
+        snprintf(out->numerics + used, sizeof(out->numerics) - used, ", others %08x",
+                 (unsigned)hash);
+}
+
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;
     sum->adapter_bytes += more->adapter_bytes;
@@ -433,6 +457,7 @@ static void add_memory(struct executor_memory *sum, const struct executor_memory
 void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_ranks,
                              struct executor_info *info) {
     char first[sizeof(info->description)];
+    const char *numerics[BACKEND_MAX_RANKS];
     snprintf(first, sizeof(first), "%s", info->description);
     snprintf(info->description, sizeof(info->description), "%d ranks, the first %.100s", num_ranks,
              first);
@@ -443,7 +468,9 @@ void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_r
         info->rank_memory[r] = decision->memory[r];
         memcpy(info->rank_places[r], decision->places[r], sizeof(info->rank_places[r]));
         add_memory(&info->memory, &decision->memory[r]);
+        numerics[r] = decision->numerics[r];
     }
+    describe_numerics(numerics, num_ranks, info);
 }
 
 /* The threads may not be divided evenly; then those of the first rank are shown. */
@@ -460,32 +487,10 @@ static void describe_backends(const struct rank *ranks, int32_t num_ranks,
                  are_equal ? "each" : "the first", first);
 }
 
-static uint32_t add_to_hash(uint32_t hash, const char *text) {
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
-    return hash;
-}
-
-/* What a rank chose for its share of the products affects the bits, too. */
-static void describe_numerics(const struct rank *ranks, int32_t num_ranks,
-                              struct executor_info *out) {
-    const char *first = ranks[0].backend->numerics;
-    bool are_equal = true;
-    uint32_t hash = FNV_OFFSET;
-    for (int32_t r = 1; r < num_ranks; r++) {
-        are_equal = are_equal && strcmp(first, ranks[r].backend->numerics) == 0;
-        hash = add_to_hash(hash, ranks[r].backend->numerics);
-    }
-    snprintf(out->numerics, sizeof(out->numerics), "%s", first);
-    size_t used = strlen(out->numerics);
-    if (!are_equal)
-        snprintf(out->numerics + used, sizeof(out->numerics) - used, ", others %08x",
-                 (unsigned)hash);
-}
-
 void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct executor_info *out) {
     const struct rank *first = &ranks[0];
     const struct backend *b = first->backend;
+    const char *numerics[BACKEND_MAX_RANKS];
     *out = (struct executor_info){
         .limits = first->limits,
         .most_model_len = first->config.most_model_len,
@@ -504,9 +509,9 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     };
     snprintf(out->device, sizeof(out->device), "%s", b->name);
     snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);
-    describe_numerics(ranks, num_ranks, out);
     describe_backends(ranks, num_ranks, out);
     for (int32_t r = 0; r < num_ranks; r++) {
+        numerics[r] = ranks[r].backend->numerics;
         out->num_recorded = ranks[r].llama != NULL ? llama_num_recorded(ranks[r].llama) : 0;
         out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);
         out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
@@ -515,4 +520,5 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         add_memory(&out->memory, &ranks[r].memory);
         rank_pool_block_bytes(&ranks[r], &out->pool_block_bytes[r * HOST_POOLS_PER_RANK]);
     }
+    describe_numerics(numerics, num_ranks, out);
 }

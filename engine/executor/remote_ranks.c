@@ -11,6 +11,9 @@
 
 #define PINGS_PER_TIMEOUT 4 /* so that one late answer is not a reason to give up */
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
+#define MAX_STEP_REQUESTS                                                                          \
+    (5 * MAX_OTHERS + 1)        /* head, arena, supply's head, rows, wait; result                  \
+                                 */
 #define STATS_NS CLOCK_NS_PER_S /* between two reports while steps run */
 
 /* The part of a batch that some of the other ranks are sent. */
@@ -26,9 +29,10 @@ struct remote_step {
     struct batch_capacity capacity;
     struct batch_arena arena;
     struct step_copy to_compute, to_sample;
+    struct step_message supply, wait;
     struct step_result *result; /* for the sampling rank's answer */
-    struct transport_request *requests[2 * MAX_OTHERS + 1];
-    int32_t ranks[2 * MAX_OTHERS + 1];
+    struct transport_request *requests[MAX_STEP_REQUESTS];
+    int32_t ranks[MAX_STEP_REQUESTS];
     int num_requests;
 };
 
@@ -169,29 +173,31 @@ static int wants_stats(struct remote_ranks *remote, struct error *err) {
 }
 
 static void write_copy(const struct remote_step *step, enum step_message_kind kind,
-                       bool wants_stats, struct step_copy *out) {
+                       struct step_copy *out) {
     bool samples = kind == STEP_SAMPLE;
     struct batch_arena copy;
     out->head = (struct step_message){
         .kind = kind,
-        .wants_stats = wants_stats,
         .capacity = samples ? batch_arena_extent(&step->arena, &step->capacity)
                             : batch_arena_shape(&step->arena)};
     batch_arena_bind(&copy, &out->head.capacity, out->memory);
     batch_arena_copy(&step->arena, &out->head.capacity, &copy);
     if (!samples)
-        copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* only for the sampler */
+        copy.counts->num_hidden_sums = 0; /* only for the sampler */
 }
 
-static int send_copy(struct remote_ranks *remote, struct remote_step *step, int32_t rank,
-                     const struct step_copy *copy, struct error *err) {
+static int begin_send(struct remote_ranks *remote, struct remote_step *step, int32_t rank,
+                      const void *data, size_t bytes, struct error *err) {
     struct transport *t = remote->transport;
-    const struct step_message *head = &copy->head;
-    return note_request(step, rank,
-                        t->ops->send(t, TRANSPORT_STEPS, rank, head, sizeof(*head), err)) == 0
-               ? note_request(step, rank,
-                              t->ops->send(t, TRANSPORT_STEPS, rank, copy->memory,
-                                           batch_arena_bytes(&head->capacity), err))
+    return note_request(step, rank, t->ops->send(t, TRANSPORT_STEPS, rank, data, bytes, err));
+}
+
+/* A head, and what follows it. */
+static int send_with(struct remote_ranks *remote, struct remote_step *step, int32_t rank,
+                     const struct step_message *head, const void *data, size_t bytes,
+                     struct error *err) {
+    return begin_send(remote, step, rank, head, sizeof(*head), err) == 0
+               ? begin_send(remote, step, rank, data, bytes, err)
                : -1;
 }
 
@@ -209,18 +215,13 @@ static int receive_result(struct remote_ranks *remote, struct remote_step *step,
 
 static int send_step(struct remote_ranks *remote, struct remote_step *step, struct error *err) {
     int32_t sampler = remote->sampler;
-    int asks = wants_stats(remote, err);
-    if (asks < 0)
-        return -1;
-    write_copy(step, STEP_COMPUTE, asks > 0, &step->to_compute);
+    write_copy(step, STEP_COMPUTE, &step->to_compute);
     if (sampler > 0)
-        write_copy(step, STEP_SAMPLE, asks > 0, &step->to_sample);
+        write_copy(step, STEP_SAMPLE, &step->to_sample);
     for (int32_t rank = 1; rank < remote->transport->num_ranks; rank++) {
-        bool samples = rank == sampler;
-        if (send_copy(remote, step, rank, samples ? &step->to_sample : &step->to_compute, err) !=
-                0 ||
-            (samples && receive_result(remote, step, err) != 0) ||
-            (asks > 0 && begin_answer(remote, rank, err) != 0))
+        const struct step_copy *copy = rank == sampler ? &step->to_sample : &step->to_compute;
+        if (send_with(remote, step, rank, &copy->head, copy->memory,
+                      batch_arena_bytes(&copy->head.capacity), err) != 0)
             return -1;
     }
     return 0;
@@ -240,6 +241,31 @@ int remote_ranks_submit(struct remote_ranks *remote, const struct batch *batch,
     step->num_requests = 0;
     step->result = result;
     return send_step(remote, step, err);
+}
+
+int remote_ranks_supply(struct remote_ranks *remote, const struct batch *batch, struct error *err) {
+    struct remote_step *step = find_step(remote, batch);
+    size_t bytes = (size_t)batch->num_sample_rows * sizeof(*batch->sample_rows);
+    step->supply = (struct step_message){.kind = STEP_SUPPLY};
+    for (int32_t rank = 1; rank < remote->transport->num_ranks; rank++)
+        if (send_with(remote, step, rank, &step->supply, batch->sample_rows, bytes, err) != 0)
+            return -1;
+    return 0;
+}
+
+int remote_ranks_begin_wait(struct remote_ranks *remote, const struct batch *batch,
+                            struct error *err) {
+    struct remote_step *step = find_step(remote, batch);
+    int asks = wants_stats(remote, err);
+    if (asks < 0)
+        return -1;
+    step->wait = (struct step_message){.kind = STEP_WAIT, .wants_stats = asks > 0};
+    for (int32_t rank = 1; rank < remote->transport->num_ranks; rank++)
+        if (begin_send(remote, step, rank, &step->wait, sizeof(step->wait), err) != 0 ||
+            (rank == remote->sampler && receive_result(remote, step, err) != 0) ||
+            (asks > 0 && begin_answer(remote, rank, err) != 0))
+            return -1;
+    return 0;
 }
 
 int remote_ranks_wait(struct remote_ranks *remote, const struct batch *batch, struct error *err) {

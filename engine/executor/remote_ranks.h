@@ -1,7 +1,8 @@
 /* The ranks that are other processes, on one machine or several (kernels/transport.h), seen from
- * rank 0's executor. Each step's arena is sent to them, they compute their shares of it
- * (rank_process_run_remote), and all meet in the collective ops. The result comes back from the
- * first rank of the last stage, unless that is rank 0.
+ * rank 0's executor. Whatever that is called to do with a step, they are told to do with theirs
+ * (rank_process_run_remote): each is sent the step's arena, computes its share, and all meet in the
+ * collective ops. The result comes back from the first rank of the last stage, unless that is
+ * rank 0.
  *
  * A rank that ends, hangs or is cut off is noticed within the transport's timeout: during a step by
  * those that wait for it, and between steps by both sides, because rank 0 asks every rank regularly
@@ -35,7 +36,12 @@ int remote_ranks_step_memory(struct remote_ranks *remote, const struct batch_cap
                              void **out, struct error *err);
 int remote_ranks_submit(struct remote_ranks *remote, const struct batch *batch,
                         struct step_result *result, struct error *err);
-/* Waits for the oldest step, whose batch this is, once this process's own rank has done it. */
+/* Sends the late inputs of the step submitted last, whose batch this is. */
+int remote_ranks_supply(struct remote_ranks *remote, const struct batch *batch, struct error *err);
+/* Wait for the oldest step, whose batch this is: the first tells the others to, before this
+ * process waits for its own rank, and the second waits for the others after that. */
+int remote_ranks_begin_wait(struct remote_ranks *remote, const struct batch *batch,
+                            struct error *err);
 int remote_ranks_wait(struct remote_ranks *remote, const struct batch *batch, struct error *err);
 int remote_ranks_check(struct remote_ranks *remote, struct error *err);
 /* Writes the statistics of each rank, up to a second old while steps run. Returns the number of
@@ -51,16 +57,19 @@ int32_t remote_ranks_stats(struct remote_ranks *remote, struct rank_stats *out);
 enum step_message_kind {
     STEP_MEMORY,  /* before the first step: no step exceeds this capacity */
     STEP_COMPUTE, /* followed by an arena with what ranks that do not sample read */
-    STEP_SAMPLE,  /* followed by an arena with the whole batch; answered with the result, in the
-                     layout that it has after the arena in the memory of a step of that capacity */
+    STEP_SAMPLE,  /* followed by an arena with the whole batch */
+    STEP_SUPPLY,  /* for a step with late inputs, followed by its sample rows: the other late inputs
+                     are only for the rank that samples */
+    STEP_WAIT,    /* for the oldest step; after STEP_SAMPLE answered with the result, in the layout
+                     that it has after the arena in the memory of a step of that capacity */
     STEP_PING,
     STEP_QUIT,
 };
 
 struct step_message {
     enum step_message_kind kind;
-    bool wants_stats; /* the rank answers with its struct rank_stats once the step is computed,
-                         which shows that it is still there. Always set for a ping */
+    bool wants_stats; /* of STEP_WAIT: the rank answers with its struct rank_stats once the step is
+                         computed, which shows that it is still there. Always set for a ping */
     struct batch_capacity capacity;
 };
 

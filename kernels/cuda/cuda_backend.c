@@ -97,6 +97,8 @@ static const struct backend_ops cuda_backend_ops = {
     .gather_columns = cuda_gather_columns,
     .share_samples = cuda_share_samples,
     .sample_vocab_parallel = cuda_sample_vocab_parallel,
+    .send_rows = cuda_send_rows,
+    .receive_rows = cuda_receive_rows,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
     .step_end = cuda_step_end,
@@ -198,7 +200,6 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;
-    b->device = config->rank;
     if (cuda_comm_create(b, err) != 0 || open_device(b, err) != 0 || create_parts(b, err) != 0) {
         cuda_destroy(&b->base);
         return NULL;

@@ -10,4 +10,6 @@ const struct backend_module quire_backend_module = {
     .open = cuda_backend_open,
     .device_memory = cuda_device_memory,
     .group_create = cuda_group_create,
+    .group_create_remote = cuda_group_create_remote,
+    .pipeline_create = cuda_pipeline_create,
 };

@@ -1,67 +1,20 @@
-/* NCCL between the simulated devices of one process. An operation is a piece of work on the stream
- * of each rank: it stays there until the other ranks have come to theirs, and the last to come does
- * the copies. Captured ones are operations anew in every launch of the graph. */
-#include "device.h"
+/* NCCL between simulated devices. An operation is a piece of work on the stream of each rank: it
+ * stays there until the other ranks have come to theirs, and the last to come does the copies, in
+ * its process. Captured ones are operations anew in every launch of the graph. */
 #include "device_memory.h"
+#include "nccl_ranks.h"
 
 #include "fatal.h"
 
-#include <nccl.h>
-
 #include <string.h>
-#include <unistd.h>
 
 using namespace cudasim;
-
-enum class operation { all_gather, broadcast, exchange };
-
-/* One side of a message. */
-struct message {
-    bool is_sent;
-    int peer;
-    void *data;
-    size_t bytes;
-    bool is_done;
-};
-
-/* What a rank's stream comes to. */
-struct rank_work {
-    operation kind;
-    const void *send;
-    void *receive;
-    size_t bytes;
-    int root;
-    std::vector<message> messages; /* of an exchange */
-};
-
-struct rank_state {
-    device *dev;
-    ncclComm_t handle;                      /* its host's, until it is gone */
-    std::shared_ptr<work_queue> last_queue; /* that an operation was given to */
-    bool has_come, is_done;                 /* to `work`, and whether the ranks have done it */
-    rank_work work;
-};
-
-struct communicator {
-    std::vector<rank_state> ranks;
-    int num_joined, num_gone; /* ranks: that came, and of these were destroyed or aborted */
-    int num_captured;         /* operations in captures and graphs that live */
-    ncclResult_t error;       /* of all ranks: it goes on no more */
-};
 
 struct ncclComm {
     std::shared_ptr<communicator> all;
     int rank;
     std::shared_ptr<bool> is_aborted;
 };
-
-struct unique_id {
-    char mark[16];
-    pid_t process;
-    uint64_t number;
-};
-
-static const char MARK[] = "cudasim nccl";
 
 /* --- What a rank's stream does --- */
 
@@ -78,18 +31,26 @@ static void check_same(const communicator &all, int rank, int other) {
               rank, name_of(a.kind), a.bytes, a.root, other, name_of(b.kind), b.bytes, b.root);
 }
 
+/* To a device of another process, that copies. */
 static void copy_between(communicator &all, int to, char *dst, int from, const void *src,
                          size_t bytes) {
-    if (dst != src && bytes > 0)
-        copy_across(*all.ranks[(size_t)to].dev, dst, *all.ranks[(size_t)from].dev, src, bytes);
+    device *target = all.ranks[(size_t)to].dev, *source = all.ranks[(size_t)from].dev;
+    if (target == nullptr || dst == src || bytes == 0)
+        return;
+    if (source != nullptr) {
+        copy_across(*target, dst, *source, src, bytes);
+    } else {
+        open_memory(*target);
+        memcpy(dst, src, bytes);
+    }
 }
 
-static void do_together(communicator &all) {
+static void do_together(communicator &all, const device &dev) {
     int num_ranks = (int)all.ranks.size();
     for (int to = 0; to < num_ranks; to++) {
         const rank_work &work = all.ranks[(size_t)to].work;
         char *dst = static_cast<char *>(work.receive);
-        if (is_skipped(*all.ranks[0].dev, name_of(work.kind)))
+        if (is_skipped(dev, name_of(work.kind)))
             continue;
         for (int from = 0; from < num_ranks; from++) {
             const rank_work &source = all.ranks[(size_t)from].work;
@@ -102,11 +63,6 @@ static void do_together(communicator &all) {
     }
 }
 
-/* Has come to its work, which is open. */
-static bool is_there(const rank_state &state) {
-    return state.has_come && !state.is_done;
-}
-
 /* When all have come, it is done for all. A rank may have messages with others before that. */
 static void meet(communicator &all, int rank) {
     for (size_t other = 0; other < all.ranks.size(); other++) {
@@ -114,7 +70,7 @@ static void meet(communicator &all, int rank) {
             return;
         check_same(all, rank, (int)other);
     }
-    do_together(all);
+    do_together(all, *all.ranks[(size_t)rank].dev);
     for (rank_state &state : all.ranks)
         state.is_done = true;
 }
@@ -139,7 +95,7 @@ static void deliver(communicator &all, int rank, message &side, message &other) 
               side.bytes, other.bytes);
     const message &sent = side.is_sent ? side : other, &received = side.is_sent ? other : side;
     int to = sent.peer, from = received.peer;
-    if (!is_skipped(*all.ranks[0].dev, "ncclSend"))
+    if (!is_skipped(*all.ranks[(size_t)rank].dev, "ncclSend"))
         copy_between(all, to, static_cast<char *>(received.data), from, sent.data, sent.bytes);
     side.is_done = other.is_done = true;
 }
@@ -182,16 +138,18 @@ static void run(communicator &all, int rank, const rank_work &work, bool is_abor
         state.has_come = true;
         state.is_done = false;
         state.work = work;
+        publish(all, rank);
         if (fails_next_collective(state.dev->failure))
             all.error = ncclRemoteError;
     }
+    bool is_published = learn(all);
     if (all.error == ncclSuccess && !state.is_done) {
         if (work.kind == operation::exchange)
             exchange(all, rank);
         else
             meet(all, rank);
     }
-    if (all.error == ncclSuccess && state.is_done)
+    if (all.error == ncclSuccess && state.is_done && is_published)
         state.has_come = false;
     else
         wait_for_devices(*state.dev, others_of(all, rank));
@@ -326,20 +284,18 @@ static std::map<uint64_t, std::shared_ptr<communicator>> &communicators() {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
-    static uint64_t num_ids;
     api_call call;
     unique_id id = {};
-    memcpy(id.mark, MARK, sizeof MARK);
-    id.process = getpid();
-    id.number = num_ids++;
+    ncclResult_t result = create_id(&id);
     *out = {};
+    static_assert(sizeof id <= sizeof out->internal);
     memcpy(out->internal, &id, sizeof id);
-    return ncclSuccess;
+    return result;
 }
 
 static bool can_join(const communicator &all, int num_ranks, int rank, const device &dev) {
     if (rank < 0 || rank >= num_ranks || (int)all.ranks.size() != num_ranks ||
-        all.ranks[(size_t)rank].dev != nullptr)
+        all.ranks[(size_t)rank].dev != nullptr || all.ranks[(size_t)rank].link != nullptr)
         return false;
     for (const rank_state &state : all.ranks)
         if (state.dev == &dev)
@@ -352,10 +308,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int num_ranks, ncclUniqueId id, i
     unique_id known;
     memcpy(&known, id.internal, sizeof known);
     *out = nullptr;
-    if (memcmp(known.mark, MARK, sizeof MARK) != 0 || num_ranks < 1)
+    if (memcmp(known.mark, NCCL_MARK, sizeof known.mark) != 0 || num_ranks < 1)
         return ncclInvalidArgument;
-    if (known.process != getpid())
-        return ncclSystemError; /* the ranks of a simulated machine are threads */
     std::shared_ptr<communicator> &slot = communicators()[known.number];
     if (slot == nullptr) {
         slot = std::make_shared<communicator>();
@@ -366,25 +320,30 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int num_ranks, ncclUniqueId id, i
         return ncclInvalidUsage;
     all->ranks[(size_t)rank].dev = &call.dev;
     all->num_joined++;
-    while (all->num_joined < num_ranks)
-        pause_call();
+    all->num_local++;
+    if (!is_own_id(known))
+        all->error = join_others(*all, rank, known);
+    for (; all->error == ncclSuccess && all->num_joined < num_ranks; pause_call())
+        all->error = let_join(*all, known);
+    if (all->error != ncclSuccess)
+        return all->error;
     *out = all->ranks[(size_t)rank].handle = new ncclComm{all, rank, std::make_shared<bool>(false)};
     return ncclSuccess;
 }
 
 static void run_devices(const communicator &all) {
     for (const rank_state &state : all.ranks)
-        for (const std::shared_ptr<work_queue> &queue : state.dev->queues)
-            run_one(*state.dev, *queue);
+        for (size_t i = 0; state.dev != nullptr && i < state.dev->queues.size(); i++)
+            run_one(*state.dev, *state.dev->queues[i]);
 }
 
-/* As NCCL's, the last rank to go waits until no graph has an operation of any rank: for ever while
- * a graph lives. The devices work meanwhile. */
+/* As NCCL's, the last rank of a process to go waits until no graph has an operation of any of its
+ * ranks: for ever while a graph lives. The devices work meanwhile. */
 static void leave(ncclComm_t comm) {
     communicator &all = *comm->all;
     *comm->is_aborted = true;
     all.ranks[(size_t)comm->rank].handle = nullptr;
-    if (++all.num_gone == (int)all.ranks.size())
+    if (++all.num_gone == all.num_local)
         for (; all.num_captured > 0; pause_call())
             run_devices(all);
     delete comm;
@@ -396,6 +355,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     if (comm == nullptr || *comm->is_aborted)
         return ncclInvalidArgument;
     run_all_streams(*comm->all->ranks[(size_t)comm->rank].dev);
+    say_goodbye(*comm->all);
     leave(comm);
     return ncclSuccess;
 }
@@ -404,6 +364,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     api_call call;
     if (comm == nullptr)
         return ncclInvalidArgument;
+    for (rank_state &state : comm->all->ranks)
+        state.link.reset();
     leave(comm);
     return ncclSuccess;
 }
@@ -412,6 +374,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     api_call call;
     if (comm == nullptr)
         return ncclInvalidArgument;
+    learn(*comm->all);
     *error = comm->all->error;
     return ncclSuccess;
 }

@@ -177,18 +177,20 @@ static int start_mpi(struct error *err) {
 
 static int count_ranks(struct mpi_transport *t) {
     MPI_Comm local;
-    int rank, num_ranks, num_local;
+    int rank, num_ranks, num_local, local_rank;
     int status =
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
     if (status != MPI_SUCCESS)
         return status;
     MPI_Comm_size(local, &num_local);
+    MPI_Comm_rank(local, &local_rank);
     MPI_Comm_free(&local);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &num_ranks);
     t->base.rank = rank;
     t->base.num_ranks = num_ranks;
     t->base.num_local = num_local;
+    t->base.local_rank = local_rank;
     return MPI_SUCCESS;
 }
 

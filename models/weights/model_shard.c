@@ -217,16 +217,22 @@ int model_shard_init(const struct model *model, enum dtype quantization, int32_t
     return 0;
 }
 
-/* Sums of the embedding and of both branches of each layer, and of the squares of q and of k; and
- * the hidden state for the next stage. */
+/* Of the embedding and of both branches of each layer; and of the squares of q and of k. */
+static int64_t num_sums(const struct model_shard *shard) {
+    return shard->has_embedding + 2 * (int64_t)shard->num_layers;
+}
+
+static int64_t num_norms(const struct model_shard *shard, const struct model_config *config) {
+    return config->qk_norm == QK_NORM_FULL ? 2 * (int64_t)shard->num_layers : 0;
+}
+
+/* With the hidden state for the next stage. */
 int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config) {
-    int64_t num_others = shard->num_ranks - 1, num_branches = 2 * (int64_t)shard->num_layers;
-    int64_t num_sums = shard->has_embedding + num_branches;
-    int64_t num_norms = config->qk_norm == QK_NORM_FULL ? num_branches : 0;
+    int64_t num_others = shard->num_ranks - 1;
     int64_t handed_on = shard->has_head ? 0 : 4 * (int64_t)config->hidden_size;
-    return 8 * num_others * num_sums * config->hidden_size / shard->num_ranks +
-           8 * num_others * num_norms + handed_on;
+    return 8 * num_others * num_sums(shard) * config->hidden_size / shard->num_ranks +
+           8 * num_others * num_norms(shard, config) + handed_on;
 }
 
 int64_t model_shard_row_traffic(const struct model_shard *shard) {
@@ -236,6 +242,23 @@ int64_t model_shard_row_traffic(const struct model_shard *shard) {
         return 0;
     return shard->rank > 0 ? num_answers * answer_bytes
                            : (shard->num_ranks - 1) * (num_requests * request_bytes + token_bytes);
+}
+
+/* Each gets the parts of all. */
+int64_t model_shard_gpu_token_traffic(const struct model_shard *shard,
+                                      const struct model_config *config, int64_t activation_bytes) {
+    int64_t num_others = shard->num_ranks - 1;
+    int64_t hidden_bytes = config->hidden_size * activation_bytes;
+    return num_others * (num_sums(shard) * hidden_bytes + 4 * num_norms(shard, config)) +
+           (shard->has_head ? 0 : hidden_bytes);
+}
+
+int64_t model_shard_gpu_row_traffic(const struct model_shard *shard) {
+    int64_t num_others = shard->num_ranks - 1, weights_bytes = 16, answer_bytes = 8;
+    int64_t token_bytes = shard->has_embedding ? 4 : 0; /* for the next step */
+    if (!shard->has_head)
+        return 0;
+    return num_others * weights_bytes + (shard->rank > 0 ? answer_bytes : num_others * token_bytes);
 }
 
 /* --- Stages --- */

@@ -105,5 +105,10 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
 int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config);
 int64_t model_shard_row_traffic(const struct model_shard *shard);
+/* The same on GPUs, for activations of activation_bytes each, and the sums of small steps: those of
+ * large ones are sent in slices. */
+int64_t model_shard_gpu_token_traffic(const struct model_shard *shard,
+                                      const struct model_config *config, int64_t activation_bytes);
+int64_t model_shard_gpu_row_traffic(const struct model_shard *shard);
 
 #endif

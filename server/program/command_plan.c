@@ -51,7 +51,7 @@ static int plan_executor(const struct model *model, const struct tokenizer *toke
     if (status == 0)
         status = executor_plan(model, &config, &out->info, err);
     if (status == 0)
-        executor_plan_traffic(model, &config, out->traffic);
+        executor_plan_traffic(model, &config, &out->info, out->traffic);
     draft_model_close(&draft);
     return status;
 }

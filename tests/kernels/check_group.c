@@ -5,6 +5,7 @@
  * check_group: of the CPU. check_group DEVICE TYPE [RANKS]: of "cuda" or "cuda-sim" with
  * activations of TYPE, with as many ranks as there are devices, RANKS at least; 77 (skip) where
  * there is none. */
+#include "config/base/clock.h"
 #include "kernels/transport.h"
 #include "tests/kernels/group_fixture.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -37,11 +38,17 @@ static int32_t max_ranks = GROUP_MAX_RANKS;
 static struct kernel_fixture numbers = {.dtype = DTYPE_F32}; /* as the backends hold them */
 static double norm_tolerance = 2e-6;
 
+/* Of a GPU the ranks are as in other processes only on the simulator, which has one GPU more than
+ * ranks, and as many as there can be. */
+static int ways_of(int32_t num_ranks) {
+    return kinds == cpu_kinds || num_ranks == max_ranks ? num_ways : 1;
+}
+
 static void for_all_groups(void (*check)(const struct group_form *form, uint64_t *seed)) {
     uint64_t seed = 1;
     for (size_t kind = 0; kind < num_kinds; kind++)
         for (int32_t num_ranks = 1; num_ranks <= max_ranks; num_ranks++)
-            for (int way = 0; way < num_ways; way++)
+            for (int way = 0; way < ways_of(num_ranks); way++)
                 check(
                     &(struct group_form){.kind = &kinds[kind], .num_ranks = num_ranks, .way = way},
                     &seed);
@@ -66,6 +73,7 @@ struct reduce_case {
     const float *in[GROUP_MAX_RANKS]; /* left as they are */
     const float *before;              /* of every rank's out */
     float *out[GROUP_MAX_RANKS][NUM_RUNS];
+    uint64_t bytes_sent[GROUP_MAX_RANKS];
 };
 
 static void reduce(struct group_member *member, void *context) {
@@ -85,6 +93,27 @@ static void reduce(struct group_member *member, void *context) {
         if (out != x)
             kernel_fixture_free(member->backend, out);
     }
+    if (member->group == NULL)
+        return;
+    struct backend_group_traffic traffic;
+    backend_group_get_traffic(member->group, member->rank, &traffic);
+    c->bytes_sent[member->rank] = traffic.bytes_sent;
+}
+
+/* By all ranks, each a GPU, for a sum of n elements of two bytes: each part to all; or, of more
+ * than two ranks and at least 64 KiB, each part's slices, and each slice's sum. */
+static uint64_t bytes_of_sum(int32_t num_ranks, size_t n) {
+    uint64_t bytes = 2 * n, others = (uint64_t)num_ranks - 1;
+    bool is_sliced = num_ranks > 2 && bytes >= 65536;
+    return is_sliced ? 2 * others * bytes : others * (uint64_t)num_ranks * bytes;
+}
+
+static void assert_sent(const struct reduce_case *c, int32_t num_ranks) {
+    size_t n = (size_t)c->num_rows * (size_t)c->width;
+    uint64_t sum = 0;
+    for (int32_t r = 0; r < num_ranks; r++)
+        sum += c->bytes_sent[r];
+    assert_int_equal(sum, NUM_RUNS * bytes_of_sum(num_ranks, n));
 }
 
 static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
@@ -124,6 +153,8 @@ static void check_reduce(const struct group_form *form, uint64_t *seed) {
             }
             group_fixture_run(form, reduce, &c);
             assert_reduced(&c, num_ranks);
+            if (kinds != cpu_kinds)
+                assert_sent(&c, num_ranks);
             for (int32_t r = 0; r < num_ranks; r++) {
                 free(in[r]);
                 for (int run = 0; run < NUM_RUNS; run++)
@@ -475,11 +506,6 @@ static void test_remote_refused(void **state) {
         backend_group_create_remote("cpu", &transport, 0, BACKEND_MAX_RANKS + 1, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_null(group);
-    transport.num_ranks = 2;
-    assert_int_equal(backend_group_create_remote("cuda", &transport, 0, 2, &group, &err), -1);
-    assert_int_equal(err.code, ERROR_CONFIG);
-    assert_non_null(strstr(err.message, "on cuda ranks are threads of one process"));
-    assert_null(group);
     transport = (struct transport){.rank = 1, .num_ranks = 3};
     assert_int_equal(backend_group_create_remote("cpu", &transport, 0, 3, &group, NULL), 0);
     for (int32_t rank = -1; rank <= 3; rank++)
@@ -522,17 +548,40 @@ static void test_rank_refused(void **state) {
     backend_group_destroy(group);
 }
 
+/* Ranks of several processes: a machine with too few devices, and the rank of another process. */
+static void test_process_refused(void **state) {
+    struct backend_group *group = NULL;
+    struct error err = {0};
+    struct transport transport = {.num_ranks = 2, .num_local = 1000};
+    assert_int_equal(
+        backend_group_create_remote(device_kind.device, &transport, 0, 2, &group, &err),
+        max_ranks > 1 ? -1 : 0);
+    if (max_ranks > 1)
+        assert_non_null(strstr(err.message, "1000 ranks need a GPU each; there are"));
+    backend_group_destroy(group);
+    transport.num_local = 1;
+    assert_int_equal(
+        backend_group_create_remote(device_kind.device, &transport, 0, 2, &group, NULL), 0);
+    const struct backend_config config = {
+        .activation_dtype = numbers.dtype, .group = group, .rank = 1};
+    assert_null(backend_open(device_kind.device, &config, &err));
+    assert_non_null(strstr(err.message, "rank 1: this process is rank 0"));
+    backend_group_destroy(group);
+}
+
 static void choose_device(int argc, char **argv) {
     device_kind = group_fixture_choose_device(argc, argv, &max_ranks);
     kinds = &device_kind;
-    num_kinds = num_ways = 1;
+    num_kinds = 1;
+    num_ways = strcmp(device_kind.device, "cuda-sim") == 0 ? NUM_GROUP_WAYS : 1;
     numbers.dtype = device_kind.dtype;
     norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
 /* --- A rank that is lost --- */
 
-#define LOST_S 30 /* a rank that waits for ever ends the program */
+#define LOST_S 30   /* a rank that waits for ever ends the program */
+#define TIMEOUT_S 3 /* of messages; ranks of one process know at once */
 
 struct lost_case {
     struct error of_wait, of_replay; /* rank 0's */
@@ -568,10 +617,14 @@ static void lose(struct group_member *member, void *context) {
 
 static void check_lost(const struct group_form *form, uint64_t *seed) {
     struct lost_case c = {0};
+    bool by_messages = form->way == BY_MESSAGES;
     if (form->num_ranks == 1)
         return;
-    group_fixture_run(form, lose, &c);
+    struct group_form with_timeout = *form;
+    with_timeout.timeout_ns = TIMEOUT_S * CLOCK_NS_PER_S;
+    group_fixture_run(&with_timeout, lose, &c);
     assert_int_equal(c.of_wait.code, ERROR_DEVICE);
+    assert_int_equal(strstr(c.of_wait.message, "(--rank-timeout)") != NULL, by_messages);
     assert_string_equal(c.of_replay.message, c.of_wait.message);
 }
 
@@ -589,10 +642,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_refused),
     };
     const struct CMUnitTest of_device[] = {
-        cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
-        cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_many_meetings), cmocka_unit_test(test_too_many_ranks),
-        cmocka_unit_test(test_rank_refused),  cmocka_unit_test(test_lost_rank_with_recordings),
+        cmocka_unit_test(test_all_reduce),
+        cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_share_samples),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_meetings),
+        cmocka_unit_test(test_too_many_ranks),
+        cmocka_unit_test(test_rank_refused),
+        cmocka_unit_test(test_process_refused),
+        cmocka_unit_test(test_lost_rank_with_recordings),
     };
     if (argc == 1)
         return cmocka_run_group_tests(of_cpu, NULL, NULL);

@@ -177,6 +177,7 @@ struct fake_network *fake_network_create(int32_t num_ranks, int64_t timeout_ns) 
                                                         .rank = r,
                                                         .num_ranks = num_ranks,
                                                         .num_local = num_ranks,
+                                                        .local_rank = r,
                                                         .timeout_ns = timeout_ns},
                                                .network = network};
     struct link *links = &network->links[0][0][0];

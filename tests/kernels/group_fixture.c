@@ -93,7 +93,7 @@ void group_fixture_run(const struct group_form *form,
     struct group_member members[GROUP_MAX_RANKS] = {{0}};
     struct fake_network *network = NULL;
     if (form->way == BY_MESSAGES) {
-        network = fake_network_create(GROUP_FIRST_RANK + form->num_ranks, 0);
+        network = fake_network_create(GROUP_FIRST_RANK + form->num_ranks, form->timeout_ns);
         fake_network_delay(network, form->max_delay_ns);
     }
     create_groups(form, network, members);

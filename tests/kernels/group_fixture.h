@@ -27,6 +27,7 @@ struct group_form {
     int32_t num_ranks;
     enum group_way way;
     int64_t max_delay_ns; /* of a message */
+    int64_t timeout_ns;   /* of the transport; 0: none */
 };
 
 /* What one rank's thread does with its backend. cmocka fails in the thread of the test only, so

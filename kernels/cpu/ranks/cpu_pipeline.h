@@ -4,7 +4,7 @@
 #ifndef QUIRE_KERNELS_CPU_RANKS_CPU_PIPELINE_H
 #define QUIRE_KERNELS_CPU_RANKS_CPU_PIPELINE_H
 
-#include "kernels/backend.h"
+#include "kernels/backend_group.h"
 
 /* Rank `rank` of a stage. */
 struct cpu_stage {
@@ -15,23 +15,15 @@ struct cpu_stage {
 /* Sends to the rank with the same number in the next stage, or receives from that of the previous
  * stage. Each returns when the other side has reached the call too. */
 struct cpu_pipeline_ops {
-    void (*destroy)(struct backend_pipeline *pipeline);
     void (*send)(const struct cpu_stage *stage, const void *data, size_t bytes);
     void (*receive)(const struct cpu_stage *stage, void *data, size_t bytes);
 };
 
-/* Every implementation's state starts with this. */
-struct backend_pipeline {
-    const struct cpu_pipeline_ops *ops;
-    int32_t num_stages, num_ranks;
-    int32_t only_stage, only_rank; /* the only ones that can be opened in this process; -1: all */
-    struct error failure;          /* the first, or ERROR_NONE; of the only rank */
-    struct backend_group_traffic traffic[BACKEND_MAX_RANKS]; /* by stage * num_ranks + rank */
-};
-
-/* Fails with ERROR_CONFIG when the device does not support that many stages or ranks. */
-int cpu_pipeline_check(const char *device, int32_t num_stages, int32_t num_ranks,
-                       struct error *err);
+/* Like backend_pipeline_create and backend_pipeline_create_remote, for checked numbers. */
+int cpu_pipeline_create(int32_t num_stages, int32_t num_ranks, struct backend_pipeline **out,
+                        struct error *err);
+int cpu_pipeline_create_remote(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                               struct backend_pipeline **out, struct error *err);
 
 /* Fails with ERROR_CONFIG for a stage or rank that the pipeline does not have. */
 int cpu_stage_init(struct cpu_stage *out, const struct backend_config *config, struct error *err);

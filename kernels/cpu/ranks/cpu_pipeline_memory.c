@@ -76,19 +76,17 @@ static void receive(const struct cpu_stage *stage, void *data, size_t bytes) {
     advance(&link->num_received);
 }
 
-static const struct cpu_pipeline_ops memory_ops = {
-    .destroy = destroy, .send = send, .receive = receive};
+static const struct cpu_pipeline_ops memory_ops = {.send = send, .receive = receive};
 
-int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_ranks,
-                            struct backend_pipeline **out, struct error *err) {
-    if (cpu_pipeline_check(device, num_stages, num_ranks, err) != 0)
-        return -1;
+int cpu_pipeline_create(int32_t num_stages, int32_t num_ranks, struct backend_pipeline **out,
+                        struct error *err) {
     struct memory_pipeline *pipeline = aligned_alloc(LINE, sizeof(*pipeline));
     if (pipeline == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a pipeline of %d stages",
                          num_stages);
     memset(pipeline, 0, sizeof(*pipeline));
-    pipeline->base = (struct backend_pipeline){.ops = &memory_ops,
+    pipeline->base = (struct backend_pipeline){.destroy = destroy,
+                                               .ops = &memory_ops,
                                                .num_stages = num_stages,
                                                .num_ranks = num_ranks,
                                                .only_stage = -1,

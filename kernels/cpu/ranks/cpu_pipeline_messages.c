@@ -35,20 +35,17 @@ static void receive(const struct cpu_stage *stage, void *data, size_t bytes) {
                           failure);
 }
 
-static const struct cpu_pipeline_ops messages_ops = {
-    .destroy = destroy, .send = send, .receive = receive};
+static const struct cpu_pipeline_ops messages_ops = {.send = send, .receive = receive};
 
-int backend_pipeline_create_remote(const char *device, struct transport *transport,
-                                   int32_t num_stages, int32_t num_ranks,
-                                   struct backend_pipeline **out, struct error *err) {
-    if (cpu_pipeline_check(device, num_stages, num_ranks, err) != 0)
-        return -1;
+int cpu_pipeline_create_remote(struct transport *transport, int32_t num_stages, int32_t num_ranks,
+                               struct backend_pipeline **out, struct error *err) {
     CHECK(num_stages * num_ranks == transport->num_ranks);
     struct messages_pipeline *pipeline = calloc(1, sizeof(*pipeline));
     if (pipeline == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a pipeline of %d stages",
                          num_stages);
-    pipeline->base = (struct backend_pipeline){.ops = &messages_ops,
+    pipeline->base = (struct backend_pipeline){.destroy = destroy,
+                                               .ops = &messages_ops,
                                                .num_stages = num_stages,
                                                .num_ranks = num_ranks,
                                                .only_stage = transport->rank / num_ranks,

@@ -1,7 +1,9 @@
 /* The collective ops. NCCL only carries: every rank gets the parts of all and adds them itself, in
  * float and in the order of the ranks. So the bits do not depend on NCCL's choice of algorithm,
  * which follows the size of the step, nor on the other rows of it. For two ranks that moves as much
- * as NCCL's own sum does, for R ranks R/2 times as much.
+ * as NCCL's own sum does, for R ranks R/2 times as much. So a large sum of more than two is cut
+ * into slices: each rank adds up one of them, and sends the others the result, which has the same
+ * bits.
  *
  * What is larger than the memory for the parts goes in pieces. */
 #include "kernels/cuda/ops/cuda_collectives.h"
@@ -36,10 +38,33 @@ void cuda_collectives_destroy(struct cuda_backend *b) {
         cuda_buffer_free(&b->base, &b->comm->parts);
 }
 
+/* Of a stage, which is a part of the communicator. */
+static bool exchange_parts(struct cuda_backend *b, const void *own, size_t bytes, char *parts) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    char *place = parts + (size_t)comm->rank * bytes;
+    if (own != place)
+        CUDA_TRY(b, cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToDevice, b->stream));
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        if (r == comm->rank)
+            continue;
+        int peer = cuda_comm_peer(comm, r);
+        NCCL_TRY(b, nccl->send(own, bytes, ncclUint8, peer, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(parts + (size_t)r * bytes, bytes, ncclUint8, peer, comm->nccl_comm,
+                               b->stream));
+    }
+    return NCCL_TRY(b, nccl->group_end());
+}
+
 bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
-    return cuda_comm_begin(b) &&
-           NCCL_TRY(b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm,
-                                                 b->stream));
+    size_t others = (size_t)b->comm->num_ranks - 1;
+    if (!cuda_comm_begin(b, others * bytes, others * bytes))
+        return false;
+    if (cuda_comm_is_shared(b->comm))
+        return exchange_parts(b, own, bytes, parts);
+    return NCCL_TRY(
+        b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm, b->stream));
 }
 
 /* Returns the parts of all ranks, `bytes` of each; of a backend that is alone its own. NULL after a
@@ -56,6 +81,83 @@ static int32_t num_ranks_of(const struct cuda_backend *b) {
     return b->comm != NULL ? b->comm->num_ranks : 1;
 }
 
+/* Of more than two ranks: with less, a second round of messages takes longer than what it saves. */
+#define MIN_SLICED_BYTES ((size_t)64 << 10)
+#define SLICE_ELEMENTS 8 /* that launch_sum_parts loads at once */
+
+/* Returns the first element of a rank's slice of n elements. */
+static size_t slice_begin(const struct cuda_comm *comm, size_t n, int32_t rank) {
+    size_t num_ranks = (size_t)comm->num_ranks;
+    return rank == comm->num_ranks ? n
+                                   : n / SLICE_ELEMENTS * (size_t)rank / num_ranks * SLICE_ELEMENTS;
+}
+
+/* A sum of n elements, of which this rank adds up `count` from `begin` on. */
+struct sliced_sum {
+    const char *x;
+    char *out;
+    size_t element, n, begin, count;
+};
+
+/* This rank gets everyone's part of its slice, contiguous in comm->parts. */
+static bool exchange_slices(struct cuda_backend *b, const struct sliced_sum *sum) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    size_t bytes = sum->count * sum->element, others = (size_t)comm->num_ranks - 1;
+    char *parts = comm->parts.data;
+    CHECK(bytes * (size_t)comm->num_ranks <= comm->parts.bytes);
+    if (!cuda_comm_begin(b, (sum->n - sum->count) * sum->element, others * bytes))
+        return false;
+    CUDA_TRY(b,
+             cudaMemcpyAsync(parts + (size_t)comm->rank * bytes, sum->x + sum->begin * sum->element,
+                             bytes, cudaMemcpyDeviceToDevice, b->stream));
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        size_t begin = slice_begin(comm, sum->n, r), end = slice_begin(comm, sum->n, r + 1);
+        int peer = cuda_comm_peer(comm, r);
+        if (r == comm->rank)
+            continue;
+        NCCL_TRY(b, nccl->send(sum->x + begin * sum->element, (end - begin) * sum->element,
+                               ncclUint8, peer, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(parts + (size_t)r * bytes, bytes, ncclUint8, peer, comm->nccl_comm,
+                               b->stream));
+    }
+    return NCCL_TRY(b, nccl->group_end());
+}
+
+static void exchange_sums(struct cuda_backend *b, const struct sliced_sum *sum) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    size_t bytes = sum->count * sum->element, others = (size_t)comm->num_ranks - 1;
+    if (!cuda_comm_begin(b, others * bytes, (sum->n - sum->count) * sum->element))
+        return;
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        size_t begin = slice_begin(comm, sum->n, r), end = slice_begin(comm, sum->n, r + 1);
+        int peer = cuda_comm_peer(comm, r);
+        if (r == comm->rank)
+            continue;
+        NCCL_TRY(b, nccl->send(sum->out + sum->begin * sum->element, bytes, ncclUint8, peer,
+                               comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(sum->out + begin * sum->element, (end - begin) * sum->element,
+                               ncclUint8, peer, comm->nccl_comm, b->stream));
+    }
+    NCCL_TRY(b, nccl->group_end());
+}
+
+static void reduce_slices(struct cuda_backend *b, const struct sliced_sum *sum, bool accumulate) {
+    if (!exchange_slices(b, sum))
+        return;
+    CUDA_TRY(b, launch_sum_parts(b->stream, cuda_is_bf16(b), b->comm->parts.data,
+                                 b->comm->num_ranks, sum->out + sum->begin * sum->element,
+                                 (int64_t)sum->count, accumulate));
+    exchange_sums(b, sum);
+}
+
+static bool is_sliced(const struct cuda_comm *comm, size_t bytes) {
+    return comm != NULL && comm->num_ranks > 2 && bytes >= MIN_SLICED_BYTES;
+}
+
 void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     size_t element = dtype_row_bytes(base->activation_dtype, 1);
@@ -63,6 +165,14 @@ void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
     for (size_t first = 0, count; first < n; first += count) {
         count = b->comm != NULL ? min_size(n - first, b->comm->piece_bytes / element) : n;
         const char *x = (const char *)args->x + first * element;
+        if (is_sliced(b->comm, count * element)) {
+            size_t begin = slice_begin(b->comm, count, b->comm->rank);
+            size_t end = slice_begin(b->comm, count, b->comm->rank + 1);
+            const struct sliced_sum sum = {
+                x, (char *)args->out + first * element, element, count, begin, end - begin};
+            reduce_slices(b, &sum, args->accumulate);
+            continue;
+        }
         const void *parts = gather_parts(b, x, count * element);
         if (parts == NULL)
             return;
@@ -133,15 +243,19 @@ bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *par
     const struct cuda_comm *comm = b->comm;
     const struct nccl_library *nccl = comm->nccl;
     char *part = comm->parts.data;
-    if (!cuda_comm_begin(b))
+    size_t received = 0;
+    for (int32_t r = 1; comm->rank == 0 && r < comm->num_ranks; r++)
+        received += part_bytes[r];
+    if (!cuda_comm_begin(b, comm->rank > 0 ? part_bytes[comm->rank] : 0, received))
         return false;
     if (comm->rank > 0)
-        return NCCL_TRY(
-            b, nccl->send(own, part_bytes[comm->rank], ncclUint8, 0, comm->nccl_comm, b->stream));
+        return NCCL_TRY(b, nccl->send(own, part_bytes[comm->rank], ncclUint8,
+                                      cuda_comm_peer(comm, 0), comm->nccl_comm, b->stream));
     NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 1; r < comm->num_ranks; r++) {
         part += part_bytes[r - 1];
-        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, r, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, cuda_comm_peer(comm, r),
+                               comm->nccl_comm, b->stream));
     }
     return NCCL_TRY(b, nccl->group_end());
 }
@@ -196,9 +310,39 @@ void cuda_gather_columns(struct backend *base, const struct gather_columns_args 
 void cuda_share_samples(struct backend *base, const struct share_samples_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     int32_t *tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row;
-    if (b->comm == NULL || args->num_sample_rows == 0 || !cuda_comm_begin(b))
+    size_t bytes = (size_t)args->num_sample_rows * sizeof(*tokens);
+    if (b->comm == NULL || bytes == 0)
         return;
-    NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens,
-                                         (size_t)args->num_sample_rows * sizeof(*tokens), ncclUint8,
-                                         0, b->comm->nccl_comm, b->stream));
+    CHECK(!cuda_comm_is_shared(b->comm)); /* stages wait for sampled tokens */
+    bool sends = b->comm->rank == 0;
+    size_t others = (size_t)b->comm->num_ranks - 1;
+    if (cuda_comm_begin(b, sends ? others * bytes : 0, sends ? 0 : bytes))
+        NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens, bytes, ncclUint8, 0,
+                                             b->comm->nccl_comm, b->stream));
+}
+
+/* --- Stages --- */
+
+static size_t bytes_of(const struct cuda_backend *b, const struct stage_rows_args *args) {
+    return (size_t)args->num_rows * dtype_row_bytes(b->base.activation_dtype, (size_t)args->width);
+}
+
+void cuda_send_rows(struct backend *base, const struct stage_rows_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct cuda_comm *comm = b->comm;
+    size_t bytes = bytes_of(b, args);
+    if (cuda_comm_begin(b, bytes, 0))
+        NCCL_TRY(b, comm->nccl->send(args->x, bytes, ncclUint8,
+                                     cuda_comm_peer(comm, comm->rank + comm->num_ranks),
+                                     comm->nccl_comm, b->stream));
+}
+
+void cuda_receive_rows(struct backend *base, const struct stage_rows_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct cuda_comm *comm = b->comm;
+    size_t bytes = bytes_of(b, args);
+    if (cuda_comm_begin(b, 0, bytes))
+        NCCL_TRY(b, comm->nccl->recv(args->x, bytes, ncclUint8,
+                                     cuda_comm_peer(comm, comm->rank - comm->num_ranks),
+                                     comm->nccl_comm, b->stream));
 }

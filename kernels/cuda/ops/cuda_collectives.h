@@ -7,6 +7,8 @@
 void cuda_all_reduce(struct backend *b, const struct all_reduce_args *args);
 void cuda_gather_columns(struct backend *b, const struct gather_columns_args *args);
 void cuda_share_samples(struct backend *b, const struct share_samples_args *args);
+void cuda_send_rows(struct backend *b, const struct stage_rows_args *args);
+void cuda_receive_rows(struct backend *b, const struct stage_rows_args *args);
 /* A norm whose groups are distributed over the ranks. */
 void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args);
 

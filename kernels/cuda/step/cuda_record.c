@@ -15,7 +15,7 @@
 struct recording {
     struct cuda_graph graph;
     struct staging_set *staging; /* pinned memory of its copies */
-    uint64_t num_ops;            /* of NCCL */
+    struct cuda_comm_work work;  /* of NCCL; until it ends, what was enqueued before */
     uint32_t plans;              /* of attention, which it reads */
     bool begins_step;
     bool touches_anything; /* cuda_streams.h */
@@ -56,7 +56,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
     }
     b->recording = recording;
     b->captured = &recording->graph;
-    recording->num_ops = cuda_comm_num_ops(b);
+    recording->work = cuda_comm_work_of(b);
     b->step.is_recorded = false;
     return 0;
 }
@@ -96,7 +96,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     b->recording = NULL;
     b->captured = NULL;
     cuda_staging_record_end(b);
-    recording->num_ops = cuda_comm_take_recorded(b, recording->num_ops);
+    recording->work = cuda_comm_take_recorded(b, &recording->work);
     recording->plans = cuda_attention_take_recorded(b);
     recording->begins_step = b->step.is_recorded;
     recording->touches_anything = cuda_streams_end_recording(b);
@@ -120,7 +120,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     cuda_graph_choose_wide_tiles(b, &recording->graph);
     if (recording->begins_step)
         cuda_step_forget(b);
-    cuda_comm_count_replayed(b, recording->num_ops);
+    cuda_comm_count_replayed(b, &recording->work);
     CUDA_TRY(b, cudaGraphLaunch(recording->graph.exec, b->stream));
 }
 

@@ -126,7 +126,7 @@ def test_memory_of_each_rank(start_server, ways):
     (("--tensor-parallel-size", 9), ["tensor-parallel-size", "1 to 8"]),
     (("--tensor-parallel-size", 0), ["tensor-parallel-size", "1 to 8"]),
     (("--tensor-parallel-size", 2, "--device", "cuda"), ["tensor-parallel-size: "]),
-    ((*STAGES, "--device", "cuda"), ["pipeline-parallel-size", "on cuda it must be 1"]),
+    ((*STAGES, "--device", "cuda"), ["pipeline-parallel-size: "]),
     (("--tensor-parallel-size", 3, "--pipeline-parallel-size", 3), ["pipeline-parallel-size: 3", "must be 1 to 2"]),
 ])
 def test_refused(options, words):

@@ -12,6 +12,7 @@ import pytest
 import slurm
 import two_machines
 from slurm import KILL_WAIT_S, Slurm
+from test_gpu_processes import GPUS, MODULE, ROOMY, machine
 from test_load import gather
 from test_mpirun import MPIRUN, SIGTERM_S, TIMEOUT_S, begin_streams, is_gone, load
 from test_srun import KILL_DELAY_S, SRUN
@@ -42,11 +43,11 @@ def start_ranks(request, machines, start_server):
     cluster = Slurm(KILL_DELAY_S, machines) if request.param == "srun" else None
     environment = cluster.environment if cluster else {}
 
-    def start(count, *options, stages=1):
+    def start(count, *options, stages=1, variables={}):
         number = count * stages
         command = [*SRUN, "--wait", WAIT_S, "-N", 2, "--ntasks-per-node", number // 2] if cluster else [*MPIRUN, *KEEPALIVE, *machines.mpirun_options(number // 2)]
         return start_server("--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
-                            launcher=[*machines.launcher(), *command], environment=environment)
+                            launcher=[*machines.launcher(), *command], environment={**environment, **variables})
     yield start
     if cluster:
         cluster.end_jobs()
@@ -85,9 +86,25 @@ def test_what_threads_answer(machines, start_server, start_ranks, count, stages)
     pytest.param(2, signal.SIGSTOP, marks=variant)])
 def test_a_lost_machine_ends_all(machines, start_ranks, stages, how):
     server = start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages)
+    lose_machine(machines, server, how)
+    again = start_ranks(2 // stages, stages=stages)
+    assert again.complete("Once upon a time", max_tokens=5).choices[0].text
+
+
+@variant
+@pytest.mark.skipif(not MODULE.exists(), reason="the simulated device is not built")
+@pytest.mark.parametrize("stages", [1, 2])
+def test_gpus_of_a_lost_machine(machines, start_ranks, stages):
+    """Each rank has GPU 0 of its machine; NCCL waits for what the cable does not carry."""
+    options = *GPUS, *ROOMY, "--max-model-len", 1024, "--rank-timeout", TIMEOUT_S
+    server = start_ranks(2 // stages, *options, stages=stages, variables=machine(1))
+    lose_machine(machines, server, "cable", max_tokens=1000)
+
+
+def lose_machine(machines, server, how, max_tokens=4000):
     ranks = [*ranks_on(machines, 0), *ranks_on(machines, 1)]
     assert len(ranks) == 2
-    threads, outcomes = begin_streams(server, 3)
+    threads, outcomes = begin_streams(server, 3, max_tokens)
     began = time.monotonic()
     if how == "cable":
         machines.pull_cable()
@@ -105,5 +122,3 @@ def test_a_lost_machine_ends_all(machines, start_ranks, stages, how):
         assert time.monotonic() - began < END_S
         time.sleep(0.1)
     machines.plug_in_cable()
-    again = start_ranks(2 // stages, stages=stages)
-    assert again.complete("Once upon a time", max_tokens=5).choices[0].text

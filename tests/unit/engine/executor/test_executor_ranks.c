@@ -259,7 +259,8 @@ static void test_refused(void **state) {
     assert_refused(state, &config, ERROR_CONFIG, "pipeline-parallel-size: 3");
     config = config_for_stages(2);
     config.device = "cuda";
-    assert_refused(state, &config, ERROR_CONFIG, "on cuda it must be 1");
+    assert_refused(state, &config, ERROR_CONFIG,
+                   "pipeline-parallel-size: the module libquire-cuda");
     config = config_for(2);
     config.kv_memory_bytes = 1000; /* of both together */
     assert_refused(state, &config, ERROR_CONFIG, "--kv-cache-memory-bytes");

@@ -204,7 +204,7 @@ static int load_rank(const struct model *model, const struct executor_config *co
     int status = rank_open(&setup, 0, config->num_threads, out, err);
     if (status == 0 &&
         (rank_setup_choose_length(&setup, out, err) != 0 ||
-         rank_load(out, setup.reader, setup.draft_reader, err) != 0 ||
+         rank_load(out, setup.reader, setup.draft_reader, err) != 0 || rank_try(out, err) != 0 ||
          rank_setup_choose_blocks(out, 1, err) != 0 || rank_allocate(out, err) != 0)) {
         rank_close(out);
         status = -1;
