@@ -101,10 +101,10 @@ static void reduce(struct group_member *member, void *context) {
 }
 
 /* By all ranks, each a GPU, for a sum of n elements of two bytes: each part to all; or, of more
- * than two ranks and at least 64 KiB, each part's slices, and each slice's sum. */
+ * than two ranks and at least 512 KiB, each part's slices, and each slice's sum. */
 static uint64_t bytes_of_sum(int32_t num_ranks, size_t n) {
     uint64_t bytes = 2 * n, others = (uint64_t)num_ranks - 1;
-    bool is_sliced = num_ranks > 2 && bytes >= 65536;
+    bool is_sliced = num_ranks > 2 && bytes >= 524288;
     return is_sliced ? 2 * others * bytes : others * (uint64_t)num_ranks * bytes;
 }
 
@@ -138,10 +138,19 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
 static void check_reduce(const struct group_form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     static const int32_t shapes[][2] = {
-        {1, 1},  {1, 15},  {1, 16},   {1, 17},
-        {3, 31}, {1, 576}, {17, 129}, {GROUP_MAX_ROWS, GROUP_MAX_WIDTH}};
-    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-        for (int mode = 0; mode < NUM_MODES; mode++) {
+        {1, 1},
+        {1, 15},
+        {1, 16},
+        {1, 17},
+        {3, 31},
+        {1, 576},
+        {17, 129},
+        {GROUP_MAX_ROWS, GROUP_MAX_WIDTH / 4},
+        {GROUP_MAX_ROWS, GROUP_MAX_WIDTH}}; /* which GPUs divide into slices */
+    const size_t num_shapes = sizeof(shapes) / sizeof(shapes[0]);
+    const bool has_slices = kinds != cpu_kinds && num_ranks > 2;
+    for (size_t s = 0; s < num_shapes - !has_slices; s++)
+        for (int mode = 0; mode < (s == num_shapes - 1 ? 1 : NUM_MODES); mode++) {
             struct reduce_case c = {.num_rows = shapes[s][0], .width = shapes[s][1], .mode = mode};
             size_t n = (size_t)c.num_rows * (size_t)c.width;
             float *in[GROUP_MAX_RANKS], *before = random_numbers(seed, n);

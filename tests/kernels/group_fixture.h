@@ -9,7 +9,7 @@
 
 #define GROUP_MAX_RANKS 4
 #define GROUP_MAX_ROWS 70
-#define GROUP_MAX_WIDTH 1024   /* of what is summed */
+#define GROUP_MAX_WIDTH 4096   /* of what is summed */
 #define GROUP_MAX_COLUMNS 2000 /* of a rank, gathered */
 #define GROUP_FIRST_RANK 1     /* of the transport's, that is in a group by messages */
 #define GROUP_EXIT_SKIPPED 77  /* of a program: to meson, a test that was not run */

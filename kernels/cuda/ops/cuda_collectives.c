@@ -81,8 +81,10 @@ static int32_t num_ranks_of(const struct cuda_backend *b) {
     return b->comm != NULL ? b->comm->num_ranks : 1;
 }
 
-/* Of more than two ranks: with less, a second round of messages takes longer than what it saves. */
-#define MIN_SLICED_BYTES ((size_t)64 << 10)
+/* Of more than two ranks: with less, a second round of messages takes longer than what it saves. On
+ * paper (scripts/bench/cluster_sim/gpu_model.py; 10 us a round) that is so up to 2.4 MB with 4
+ * ranks over NVLink, and up to 0.1 MB with 8 over 50 GB/s. */
+#define MIN_SLICED_BYTES ((size_t)512 << 10)
 #define SLICE_ELEMENTS 8 /* that launch_sum_parts loads at once */
 
 /* Returns the first element of a rank's slice of n elements. */

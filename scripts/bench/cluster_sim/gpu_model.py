@@ -18,6 +18,7 @@ PAIRS = 151.5e12    # of attention
 LAYER = 31e-6       # seconds of launches and gaps, each layer
 LINK = 366e9        # bytes a second that a GPU receives in NCCL's collectives on 4 x H100 (nccl-collectives-bench, 2026)
 COLLECTIVE = 10e-6  # seconds of one of few bytes: assumed
+SLICED = 512 * 2**10  # bytes from which more than two ranks sum in slices (kernels/cuda/ops/cuda_collectives.c)
 MEMORY, SHARE, OTHER = 79.6 * 2**30, 0.9, 2.5e9  # of a GPU; --gpu-memory-utilization; workspace and libraries
 BLOCK = 16          # tokens
 
@@ -55,11 +56,23 @@ MODELS = {
 RANKS = (1, 2, 4, 8)
 
 
+def is_sliced(model, ranks, tokens):
+    return ranks > 2 and tokens * model.hidden * 2 >= SLICED
+
+
+def received(model, ranks, tokens):
+    """Bytes for a token of a step of so many, by each rank: two sums a layer and one for the embedding, of bf16, either all
+    others' parts at once, or those of its slice and then all other slices."""
+    shares = 2 * (ranks - 1) / ranks if is_sliced(model, ranks, tokens) else ranks - 1
+    return (2 * model.layers + 1) * shares * model.hidden * 2
+
+
 def coefficients(model, ranks, tokens):
     """The seconds of cost_model.h of a step of about that many tokens."""
     sums = 2 * model.layers + 1 if ranks > 1 else 0
-    return {"step": (model.read + model.experts_read(tokens)) / READ / ranks + model.layers * LAYER + sums * COLLECTIVE,
-            "token": 2 * model.active / PRODUCTS / ranks + gathered(model, ranks) / LINK,
+    rounds = 2 if is_sliced(model, ranks, tokens) else 1
+    return {"step": (model.read + model.experts_read(tokens)) / READ / ranks + model.layers * LAYER + sums * rounds * COLLECTIVE,
+            "token": 2 * model.active / PRODUCTS / ranks + received(model, ranks, tokens) / LINK,
             "context_token": model.kv_token / CONTEXT / ranks,
             "pair": 4 * model.layers * model.heads * model.head_dim / PAIRS / ranks}
 
@@ -71,11 +84,6 @@ def step_seconds(model, ranks, tokens, context_tokens, pairs):
 
 def decode_seconds(model, ranks, sequences, context=1024):
     return step_seconds(model, ranks, sequences, sequences * context, sequences * context)
-
-
-def gathered(model, ranks):
-    """Bytes that a rank receives for a token: two sums a layer and one for the embedding, of bf16."""
-    return (2 * model.layers + 1) * (ranks - 1) * model.hidden * 2
 
 
 def kv_tokens(model, ranks):
@@ -95,7 +103,7 @@ def devices():
 
 
 def rows():
-    yield ("model", "GPUs", "weights of each, GB", "tokens of KV", "received a token and GPU, MB: gathered / in two shots",
+    yield ("model", "GPUs", "weights of each, GB", "tokens of KV", "received a token and GPU, MB, of 1 / of 64",
            "step, ms, of 1 / 64 / 256 sequences of 1 024 tokens", "tokens/s", "prompt of 2 048, ms")
     for model in MODELS.values():
         for ranks in RANKS:
@@ -103,9 +111,8 @@ def rows():
                 yield model.name, ranks, f"{model.weights / ranks / 1e9:.1f}", "does not fit", "", "", "", ""
                 continue
             steps = {n: decode_seconds(model, ranks, n) for n in (1, 64, 256) if n * 1024 <= kv_tokens(model, ranks)}
-            sent = gathered(model, ranks)
             yield (model.name, ranks, f"{model.weights / ranks / 1e9:.1f}", f"{kv_tokens(model, ranks):,}".replace(",", " "),
-                   f"{sent / 1e6:.2f} / {sent * 2 / ranks / 1e6:.2f}" if ranks > 1 else "-",
+                   " / ".join(f"{received(model, ranks, n) / 1e6:.2f}" for n in (1, 64)) if ranks > 1 else "-",
                    " / ".join(f"{1000 * seconds:.1f}" for seconds in steps.values()),
                    " / ".join(f"{n / seconds:.0f}" for n, seconds in steps.items()),
                    f"{1000 * step_seconds(model, ranks, 2048, 2048, 2048 * 2049 / 2):.0f}")
