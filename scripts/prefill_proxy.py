@@ -48,7 +48,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def read_body(self):
         """None: it was refused."""
         length = self.headers.get("Content-Length", "0")
-        if not length.isdecimal() or int(length) > MAX_BODY_BYTES or "Transfer-Encoding" in self.headers:
+        is_length = length.isdecimal() and len(length) <= 18
+        if not is_length or int(length) > MAX_BODY_BYTES or "Transfer-Encoding" in self.headers:
             self.close_connection = True
             self.send_error(413, f"Content-Length must be given, at most {MAX_BODY_BYTES}")
             return None
@@ -58,7 +59,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """The connection and its response, whose headers have come."""
         connection = http.client.HTTPConnection(*server, timeout=600)
         try:
-            connection.request(method, self.path, body, passed_on(self.headers))
+            connection.connect()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may refuse a body that it has in part
+                connection.request(method, self.path, body, passed_on(self.headers))
             return connection, connection.getresponse()
         except BaseException:
             connection.close()
@@ -97,6 +100,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         while piece := response.read1(65536):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        if response.length:  # read1 does not tell it from a whole answer
+            raise http.client.IncompleteRead(b"", response.length)
         self.wfile.write(b"0\r\n\r\n")
 
     def handle_any(self):
@@ -104,7 +109,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if text is None:
             return
         if self.command == "POST" and self.path in PATHS:
-            text = self.with_prefill(text)
+            with contextlib.suppress(RecursionError):  # the server says that it is nested too deeply
+                text = self.with_prefill(text)
         try:
             connection, response = self.ask(next(self.server.decode), self.command, text)
         except (OSError, http.client.HTTPException) as error:

@@ -42,9 +42,9 @@ static void end_wait(struct engine_core *core, struct sequence_group *group, int
 }
 
 /* Returns the leader if all that it waits for is computed; NULL: it does not wait, or not yet. */
-static const struct sequence *find_computed(const struct sequence_group *group) {
+static struct sequence *find_computed(const struct sequence_group *group) {
     const struct handover *handover = &group->handover;
-    const struct sequence *leader = handover->is_awaited ? sequence_group_leader(group) : NULL;
+    struct sequence *leader = handover->is_awaited ? sequence_group_leader(group) : NULL;
     bool is_computed = leader != NULL && leader->status == SEQUENCE_RUNNING &&
                        leader->num_computed >= handover->num_tokens;
     return is_computed ? leader : NULL;
@@ -53,10 +53,13 @@ static const struct sequence *find_computed(const struct sequence_group *group) 
 void engine_core_await_stored(struct engine_core *core, struct sequence_group *group,
                               int64_t now_ns) {
     struct handover *handover = &group->handover;
-    const struct sequence *leader = find_computed(group);
+    struct sequence *leader = find_computed(group);
     handover->is_storing = false;
-    if (leader == NULL)
+    if (leader == NULL) {
+        handover->num_offers = 0; /* it may have been preempted, and then waits anew */
         return;
+    }
+    scheduler_publish(&core->scheduler, leader); /* it may have been swapped in */
     note_stored(core, leader, now_ns);
     bool is_stored = handover->num_stored_tokens == handover->num_tokens;
     bool is_idle = !block_manager_has_writes(&core->scheduler.blocks);

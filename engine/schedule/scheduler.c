@@ -169,7 +169,7 @@ void scheduler_collect(struct scheduler *scheduler) {
 }
 
 /* The last tokens that are computed may not be known yet: drafts that were accepted. */
-static void publish(struct scheduler *scheduler, struct sequence *sequence) {
+void scheduler_publish(struct scheduler *scheduler, struct sequence *sequence) {
     const struct token_view tokens = sequence_tokens(sequence);
     block_manager_publish(&scheduler->blocks, &sequence->table, &tokens,
                           min_int32(sequence->num_computed, sequence->num_tokens));
@@ -196,6 +196,6 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
     CHECK(num_accepted >= 0 || sequence->in_flight.num_tokens == 0);
     if (num_accepted < entry->num_drafts)
         block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
-    publish(scheduler, sequence);
+    scheduler_publish(scheduler, sequence);
     scheduler_release_window(scheduler, sequence);
 }

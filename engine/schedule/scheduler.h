@@ -157,5 +157,8 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
 /* Called instead when the entry's results are dropped: its sequence has ended since, or is about
  * to. */
 void scheduler_discard(struct scheduler *scheduler, const struct planned_sequence *entry);
+/* Adds the full blocks that a running sequence has computed to the cache. A commit does; after a
+ * swap-in, one that computes nothing now needs it. */
+void scheduler_publish(struct scheduler *scheduler, struct sequence *sequence);
 
 #endif

@@ -415,6 +415,19 @@ static void check_entries_in_flight(struct simulation *sim, const struct sequenc
     EXPECT(sim, num_entries == 0 || g->status == GROUP_RUNNING, g->status);
 }
 
+/* What waits for the store can be found: the store gets nothing else. */
+static void check_handover(struct simulation *sim, const struct sequence_group *g) {
+    const struct sequence *leader = sequence_group_leader(g);
+    const struct block *blocks = sim->core.scheduler.blocks.pool.blocks;
+    if (!g->handover.is_storing || leader == NULL || leader->status != SEQUENCE_RUNNING)
+        return;
+    for (int32_t i = 0; i < g->handover.num_tokens / sim->limits.block_size; i++)
+        for (int32_t group = 0; group < leader->table.num_groups; group++) {
+            int32_t block = *block_table_at(&leader->table, group, i);
+            EXPECT(sim, block < 0 || blocks[block].cached, i);
+        }
+}
+
 /* All of a group's sequences are on the device, or none. */
 static void check_group(struct simulation *sim, const struct sequence_group *g) {
     struct simulated_request *request = g->request->user;
@@ -426,6 +439,7 @@ static void check_group(struct simulation *sim, const struct sequence_group *g) 
     EXPECT(sim, g->status == GROUP_WAITING || num_swapped == 0, num_swapped);
     EXPECT(sim, g->is_swapped == (num_swapped > 0), num_swapped);
     EXPECT(sim, num_running <= g->max_running, num_running);
+    check_handover(sim, g);
     /* what was cancelled before the step has ended with it */
     EXPECT(sim, !atomic_load(&g->request->cancelled), (int64_t)g->request->id);
 }

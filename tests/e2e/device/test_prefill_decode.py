@@ -8,8 +8,10 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import httpx
@@ -325,6 +327,37 @@ def test_a_disk_that_hangs(server, start_server, tmp_path, disk):  # noqa: F811
     assert params["remote_num_tokens"] == 0 and "are not in the store" in prefill.read_log()
     assert take_over(pair, body, params)[0] == server.post("/v1/completions", body).json()["choices"]
     assert handovers(prefill, "out")[2] > 100
+
+
+@contextmanager
+def cut_off():
+    """The port of a server whose answers end before all of them has come, but for /health."""
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2" if self.path == "/health" else "1000")
+            self.end_headers()
+            self.wfile.write(b"{}")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_the_proxy_cuts_off_what_was_cut_off():
+    with cut_off() as port, proxy_of(port, port) as url, pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(url + "/v1/models")
+
+
+def test_the_proxy_passes_refusals_on(pair):
+    """Of a body that is nested too deeply for it to read, and of one that the server does not read to its end."""
+    for body, status in (('{"prompt": ' + "[" * 50_000 + "]" * 50_000 + "}", 400), (json.dumps({"prompt": "a " * (9 << 20)}), 413)):
+        answers = [httpx.post(url + "/v1/completions", content=body, timeout=60) for url in (pair.url, pair.decode.url)]
+        assert [answer.status_code for answer in answers] == [status] * 2
+        assert answers[0].json() == answers[1].json()
 
 
 @pytest.mark.parametrize("params, param, message", [
