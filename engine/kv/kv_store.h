@@ -108,8 +108,9 @@ void kv_store_name(const struct kv_store *store, char out[static KV_STORE_NAME_B
  * hit counts as a use. */
 bool kv_store_has(struct kv_store *store, const struct block_content *content);
 /* Notes that another server says it has written that block to the shared folder, where this one has
- * not seen it yet: kv_store_has finds it until a read does not. Does nothing in other folders, or
- * if no block can leave for it. */
+ * not seen it yet: kv_store_has finds it until a read does not. Then the folder is listed again,
+ * since another block may have left the view for it. Does nothing in other folders, or if no block
+ * can leave for it. */
 void kv_store_expect(struct kv_store *store, const struct block_content *content);
 /* Begins to write a block. Its parts, block_bytes together, must stay unchanged until the job is
  * reported. False: not the owner, its key is known (even if it is still being written), too many

@@ -59,6 +59,7 @@ struct kv_store_threads {
     _Atomic(struct kv_store_view *) next_view;
     _Atomic(struct kv_store_index *) old_index; /* the writer's, to destroy */
     atomic_bool stops;
+    atomic_bool has_gone;            /* a block of a shared folder that the view has */
     atomic_bool has_news;            /* of the writer, of which the reader tells the engine */
     _Atomic int64_t busy_from_ns[2]; /* 0: it waits for work */
     _Atomic uint64_t num_done[2], work_ns[2], num_failed_writes;
@@ -238,12 +239,14 @@ static const struct kv_store_index *owned_index(const struct kv_store_threads *t
     return is_owned ? view->index : NULL;
 }
 
-/* Looks whether others have changed something, or the owner has ended. */
+/* Looks whether others have changed something, or the owner has ended. What another server
+ * announced and is not there has pushed something out of the view that is. */
 static void watch_others(struct kv_store_threads *threads) {
     struct kv_store_file *file = threads->file;
     int64_t begin_ns = clock_now_ns();
     uint64_t num_damaged = 0;
-    if (file->ops->look(file, &threads->rooms[false])) {
+    bool is_old = atomic_exchange(&threads->has_gone, false);
+    if (file->ops->look(file, &threads->rooms[false]) || is_old) {
         struct kv_store_view *view = calloc(1, sizeof(*view));
         if (view != NULL && load_view(threads, view, &num_damaged, NULL) == 0) {
             threads->owned = owned_index(threads, view);
@@ -312,6 +315,8 @@ static void read_one(struct kv_store_threads *threads, struct kv_store_job *job)
             file->ops->read(file, &threads->rooms[true], job->slot, job->generation, &job->content,
                             &job->num_drafted);
         job->is_damaged = found == KV_STORE_DAMAGED;
+        if (found == KV_STORE_GONE && file->config.folder->is_shared)
+            atomic_store(&threads->has_gone, true);
         job->is_ok = found == KV_STORE_FOUND && copy_parts(threads, job);
     }
     atomic_store(&threads->busy_from_ns[true], 0);

@@ -210,6 +210,34 @@ static void test_what_another_says_it_has_written(void **state) {
     kv_store_close(other);
 }
 
+/* So that it is not listed again because it has just changed. */
+static void make_folder_old(const char *path) {
+    char folder[4096];
+    snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
+    make_old(folder);
+}
+
+/* What is announced and not there takes a place in a full view, for a while. */
+static void test_what_nobody_has_written_pushes_nothing_out_for_good(void **state) {
+    struct store_fixture *fixture = *state;
+    struct store_block blocks[3], never[3];
+    struct kv_store_config config = fixture->config;
+    put_chain(fixture->store, 1, blocks, 3);
+    for_files(fixture, make_folder_old);
+    config.read_only = true;
+    config.max_bytes = 3 * FILE_BYTES;
+    struct kv_store *reader = open_other(&config);
+    store_make_chain(reader, 2, 0, never, 3);
+    for (int i = 0; i < 3; i++)
+        kv_store_expect(reader, &never[i].content);
+    assert_false(kv_store_has(reader, &blocks[2].content));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_get(reader, &never[i]), STORE_MISS);
+    for (int i = 0; i < 3; i++)
+        assert_true(wait_until(reader, &blocks[i], true));
+    kv_store_close(reader);
+}
+
 /* --- Identities --- */
 
 static void test_stores_with_the_same_blocks_have_one_name(void **state) {
@@ -645,6 +673,7 @@ int main(void) {
         WITH_STORE(test_what_was_saved_does_not_leave),
         WITH_STORE(test_another_finds_what_one_writes),
         WITH_STORE(test_what_another_says_it_has_written),
+        WITH_STORE(test_what_nobody_has_written_pushes_nothing_out_for_good),
         WITH_STORE(test_stores_with_the_same_blocks_have_one_name),
         WITH_STORE(test_the_same_block_twice),
         WITH_STORE(test_tokens_are_compared),
