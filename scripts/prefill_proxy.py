@@ -4,7 +4,8 @@ and chat computed by one of the former, then passes the request on to one of the
 that answer, as llm-d's routing sidecar and vLLM's toy_proxy_server.py do. Everything else goes to a server that decodes.
 
 When a server that prefills fails, refuses or is gone, the request goes on without it, and is computed where it is
-decoded. For trying out, and for tests: it has no TLS, no health checks and a thread for each connection.
+decoded. For trying out, and for tests: it has no TLS, no health checks and a thread for each connection, and notices that
+a client has hung up only when it writes to it.
 
     scripts/prefill_proxy.py --port 8192 --prefill 127.0.0.1:8100 --decode 127.0.0.1:8200 127.0.0.1:8201
 """
@@ -147,7 +148,11 @@ def main():
     parser.add_argument("--prefill", type=address_of, nargs="+", required=True, metavar="HOST:PORT")
     parser.add_argument("--decode", type=address_of, nargs="+", required=True, metavar="HOST:PORT")
     options = parser.parse_args()
-    with Proxy((options.host, options.port), options.prefill, options.decode) as proxy:
+    try:
+        proxy = Proxy((options.host, options.port), options.prefill, options.decode)
+    except (OSError, OverflowError) as error:
+        parser.error(f"cannot listen on {options.host}:{options.port}: {error}")
+    with proxy:
         print(f"listens on http://{options.host}:{proxy.server_port}", file=sys.stderr)
         try:
             proxy.serve_forever()
