@@ -72,7 +72,10 @@ static void test_harmless_fields(void **state) {
         "metadata,store,adaptive_decay,service_tier,verbosity");
 }
 
-/* One line per name, none of which an endpoint that makes text reads itself. */
+/* One line per name, none of which an endpoint that makes text reads itself; but for this one,
+ * which those of responses and messages refuse. */
+#define OF_SOME_ENDPOINTS "kv_transfer_params"
+
 static void test_table(void **state) {
     const struct json_table tables[] = {sampling_body_table(), completion_body_table()};
     size_t count;
@@ -80,7 +83,8 @@ static void test_table(void **state) {
     assert_true(count > 80);
     for (size_t i = 0; i < count; i++) {
         assert_true((fields[i].neutral == NEUTRAL_WORD) == (fields[i].word != NULL));
-        if (json_fields_know(tables, 2, fields[i].name))
+        if (json_fields_know(tables, 2, fields[i].name) &&
+            strcmp(fields[i].name, OF_SOME_ENDPOINTS) != 0)
             fail_msg("%s is supported", fields[i].name);
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(fields[j].name, fields[i].name);
