@@ -38,23 +38,41 @@ void cuda_collectives_destroy(struct cuda_backend *b) {
         cuda_buffer_free(&b->base, &b->comm->parts);
 }
 
+struct message {
+    const void *data;
+    size_t bytes;
+};
+
+/* Sends each other rank of the stage its message, and receives that rank's into `places`. */
+static bool exchange(struct cuda_backend *b, const struct message sent[BACKEND_MAX_RANKS],
+                     const struct message places[BACKEND_MAX_RANKS]) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        int peer = cuda_comm_peer(comm, r);
+        if (r == comm->rank)
+            continue;
+        NCCL_TRY(b, nccl->send(sent[r].data, sent[r].bytes, ncclUint8, peer, comm->nccl_comm,
+                               b->stream));
+        NCCL_TRY(b, nccl->recv((void *)places[r].data, places[r].bytes, ncclUint8, peer,
+                               comm->nccl_comm, b->stream));
+    }
+    return NCCL_TRY(b, nccl->group_end());
+}
+
 /* Of a stage, which is a part of the communicator. */
 static bool exchange_parts(struct cuda_backend *b, const void *own, size_t bytes, char *parts) {
     const struct cuda_comm *comm = b->comm;
-    const struct nccl_library *nccl = comm->nccl;
+    struct message sent[BACKEND_MAX_RANKS], places[BACKEND_MAX_RANKS];
     char *place = parts + (size_t)comm->rank * bytes;
     if (own != place)
         CUDA_TRY(b, cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToDevice, b->stream));
-    NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 0; r < comm->num_ranks; r++) {
-        if (r == comm->rank)
-            continue;
-        int peer = cuda_comm_peer(comm, r);
-        NCCL_TRY(b, nccl->send(own, bytes, ncclUint8, peer, comm->nccl_comm, b->stream));
-        NCCL_TRY(b, nccl->recv(parts + (size_t)r * bytes, bytes, ncclUint8, peer, comm->nccl_comm,
-                               b->stream));
+        sent[r] = (struct message){own, bytes};
+        places[r] = (struct message){parts + (size_t)r * bytes, bytes};
     }
-    return NCCL_TRY(b, nccl->group_end());
+    return exchange(b, sent, places);
 }
 
 bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
@@ -101,10 +119,17 @@ struct sliced_sum {
     size_t element, n, begin, count;
 };
 
+/* The slice that a rank adds up, in the array. */
+static struct message slice_of(const struct cuda_comm *comm, const struct sliced_sum *sum,
+                               const char *array, int32_t rank) {
+    size_t begin = slice_begin(comm, sum->n, rank), end = slice_begin(comm, sum->n, rank + 1);
+    return (struct message){array + begin * sum->element, (end - begin) * sum->element};
+}
+
 /* This rank gets everyone's part of its slice, contiguous in comm->parts. */
 static bool exchange_slices(struct cuda_backend *b, const struct sliced_sum *sum) {
     const struct cuda_comm *comm = b->comm;
-    const struct nccl_library *nccl = comm->nccl;
+    struct message sent[BACKEND_MAX_RANKS], places[BACKEND_MAX_RANKS];
     size_t bytes = sum->count * sum->element, others = (size_t)comm->num_ranks - 1;
     char *parts = comm->parts.data;
     CHECK(bytes * (size_t)comm->num_ranks <= comm->parts.bytes);
@@ -113,38 +138,24 @@ static bool exchange_slices(struct cuda_backend *b, const struct sliced_sum *sum
     CUDA_TRY(b,
              cudaMemcpyAsync(parts + (size_t)comm->rank * bytes, sum->x + sum->begin * sum->element,
                              bytes, cudaMemcpyDeviceToDevice, b->stream));
-    NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 0; r < comm->num_ranks; r++) {
-        size_t begin = slice_begin(comm, sum->n, r), end = slice_begin(comm, sum->n, r + 1);
-        int peer = cuda_comm_peer(comm, r);
-        if (r == comm->rank)
-            continue;
-        NCCL_TRY(b, nccl->send(sum->x + begin * sum->element, (end - begin) * sum->element,
-                               ncclUint8, peer, comm->nccl_comm, b->stream));
-        NCCL_TRY(b, nccl->recv(parts + (size_t)r * bytes, bytes, ncclUint8, peer, comm->nccl_comm,
-                               b->stream));
+        sent[r] = slice_of(comm, sum, sum->x, r);
+        places[r] = (struct message){parts + (size_t)r * bytes, bytes};
     }
-    return NCCL_TRY(b, nccl->group_end());
+    return exchange(b, sent, places);
 }
 
 static void exchange_sums(struct cuda_backend *b, const struct sliced_sum *sum) {
     const struct cuda_comm *comm = b->comm;
-    const struct nccl_library *nccl = comm->nccl;
+    struct message sent[BACKEND_MAX_RANKS], places[BACKEND_MAX_RANKS];
     size_t bytes = sum->count * sum->element, others = (size_t)comm->num_ranks - 1;
     if (!cuda_comm_begin(b, others * bytes, (sum->n - sum->count) * sum->element))
         return;
-    NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 0; r < comm->num_ranks; r++) {
-        size_t begin = slice_begin(comm, sum->n, r), end = slice_begin(comm, sum->n, r + 1);
-        int peer = cuda_comm_peer(comm, r);
-        if (r == comm->rank)
-            continue;
-        NCCL_TRY(b, nccl->send(sum->out + sum->begin * sum->element, bytes, ncclUint8, peer,
-                               comm->nccl_comm, b->stream));
-        NCCL_TRY(b, nccl->recv(sum->out + begin * sum->element, (end - begin) * sum->element,
-                               ncclUint8, peer, comm->nccl_comm, b->stream));
+        sent[r] = slice_of(comm, sum, sum->out, comm->rank);
+        places[r] = slice_of(comm, sum, sum->out, r);
     }
-    NCCL_TRY(b, nccl->group_end());
+    exchange(b, sent, places);
 }
 
 static void reduce_slices(struct cuda_backend *b, const struct sliced_sum *sum, bool accumulate) {
