@@ -138,6 +138,12 @@ static void normalise_q_and_k(const struct forward_pass *pass, const struct laye
     normalise_heads(pass, &w->k_norm, shard->num_heads, shard->num_kv_heads, total_kv_heads);
 }
 
+int32_t forward_pass_attention_width(const struct forward_pass *pass) {
+    const struct latent_config *latent = &pass->config->latent;
+    return latent->kv_rank > 0 ? pass->shard->num_heads * latent->value_dim
+                               : model_shard_q_width(pass->shard, pass->config);
+}
+
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out) {
     struct backend *b = pass->backend;
@@ -158,6 +164,8 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
                               .num_q_heads = pass->shard->num_heads,
                               .rotary_dim = config->rotary_dim,
                               .interleaved = config->rope_interleaved});
+    if (out == NULL)
+        return;
     b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->wide.data,
                                                         .out = out->data,
                                                         .cache = pass->cache,

@@ -16,6 +16,7 @@
  *     hidden += post((act(gate) * up) Wdown)            activation
  *     or of a sparse layer (moe.c):                     layers[].is_sparse, moe
  *     hidden += post(sum of w_e expert_e(pre(hidden)))
+ *     (the last layer after its attention: of the rows that are sampled, if these are few)
  *   per chunk of sample rows:
  *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
  *   hidden sums += norm(hidden[tokens])
@@ -46,6 +47,8 @@ struct llama {
     const struct serving_limits *limits;
     const struct buffer *states; /* see llama_set_states */
     const int32_t *slots;        /* of the step */
+    const void *sampled_hidden;  /* [num_sample_rows, hidden] of the last llama_forward, if its last
+                                    layer went on with these rows alone; otherwise NULL */
     struct buffer head_rows;     /* [max_logit_rows, hidden] */
     struct buffer logits_share;  /* float [max_logit_rows, rank's vocab]; empty for one rank */
     struct buffer logits; /* float [max_logit_rows, vocab]; empty on ranks that do not sample */
@@ -295,12 +298,18 @@ static void run_ffn(const struct forward_pass *pass, int32_t layer, const struct
         forward_pass_ffn(pass, layer, x);
 }
 
-static void run_layer(const struct forward_pass *pass, int32_t layer) {
+/* After the attention, whose result is in `narrow`. */
+static void end_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
-    run_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
                                &pass->wide);
     run_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
+}
+
+static void run_layer(const struct forward_pass *pass, int32_t layer) {
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    run_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
+    end_layer(pass, layer);
 }
 
 static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
@@ -309,6 +318,60 @@ static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     run_attention(pass, layer, x, &pass->attended);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
     run_ffn(pass, layer, x);
+}
+
+/* --- The last layer, of the rows that are sampled alone --- */
+
+/* Where `wide` can be cut into a `wide` and a `narrow` of fewer rows. */
+static size_t half_of_wide(const struct forward_pass *pass) {
+    enum { ALIGNMENT = 256 };
+    return pass->wide.bytes / 2 / ALIGNMENT * ALIGNMENT;
+}
+
+/* Returns whether of the last layer's tokens only the batch's sample rows are read again, and are
+ * so few that the others' room holds them. For the others the layer then only stores keys and
+ * values. Several ranks would have to agree, and only the one that samples knows of sums. */
+static bool samples_few_rows(const struct llama *llama, const struct batch *batch) {
+    const struct forward_pass *pass = &llama->pass;
+    size_t wide_row = pass->wide.bytes / (size_t)llama->limits->max_num_batched_tokens;
+    bool reads_all = llama->states != NULL || pass->config->is_mtp || batch->num_hidden_sums > 0;
+    return pass->shard->has_head && pass->shard->num_ranks == 1 && !reads_all &&
+           !pass->has_adapters && !pass->config->parallel_residual &&
+           pass->narrow.bytes <= pass->wide.bytes &&
+           batch->num_sample_rows <= pass->num_tokens / 4 &&
+           (size_t)batch->num_sample_rows * wide_row <= half_of_wide(pass);
+}
+
+static void gather_sampled(const struct forward_pass *pass, const struct batch *batch,
+                           const struct buffer *x, int32_t width, const struct buffer *out) {
+    pass->backend->ops->gather_rows(pass->backend,
+                                    &(struct gather_rows_args){.x = x->data,
+                                                               .rows = batch->logit_rows,
+                                                               .out = out->data,
+                                                               .num_rows = batch->num_sample_rows,
+                                                               .width = width});
+}
+
+/* Returns where the sampled rows' hidden states are. */
+static const void *run_last_layer(const struct forward_pass *pass, int32_t layer,
+                                  const struct batch *batch) {
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    bool has_rows = batch->num_sample_rows > 0;
+    struct forward_pass few = *pass;
+    size_t half = half_of_wide(pass);
+    few.num_tokens = batch->num_sample_rows;
+    few.hidden = pass->narrow;
+    few.wide.bytes = half;
+    few.narrow =
+        (struct buffer){.data = (char *)pass->wide.data + half, .bytes = pass->wide.bytes - half};
+    run_attention(pass, layer, branch_input(pass, &w->attention_norm),
+                  has_rows ? &pass->narrow : NULL);
+    if (has_rows) {
+        gather_sampled(pass, batch, &pass->narrow, forward_pass_attention_width(pass), &few.narrow);
+        gather_sampled(pass, batch, &pass->hidden, pass->config->hidden_size, &few.hidden);
+        end_layer(&few, layer);
+    }
+    return few.hidden.data;
 }
 
 static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {
@@ -323,10 +386,12 @@ static void receive_hidden(const struct forward_pass *pass) {
         pass->backend->ops->receive_rows(pass->backend, &rows);
 }
 
-/* Of the step that was begun. */
-static void run_layers(struct llama *llama) {
+/* Of the step that was begun. batch: NULL in a recording. */
+static void run_layers(struct llama *llama, const struct batch *batch) {
     struct forward_pass *pass = &llama->pass;
     const struct model_shard *shard = pass->shard;
+    int32_t last = shard->num_layers - 1;
+    bool few = batch != NULL && samples_few_rows(llama, batch);
     const struct stage_rows_args rows = hidden_rows(pass);
     if (shard->has_embedding)
         embed(pass);
@@ -334,11 +399,12 @@ static void run_layers(struct llama *llama) {
         forward_pass_mtp_input(pass, llama->states, llama->slots);
     if (pass->has_adapters)
         forward_pass_choose_adapters(pass);
-    for (int32_t i = 0; i < shard->num_layers; i++)
+    for (int32_t i = 0; i < shard->num_layers - few; i++)
         if (pass->config->parallel_residual)
             run_parallel_layer(pass, shard->first_layer + i);
         else
             run_layer(pass, shard->first_layer + i);
+    llama->sampled_hidden = few ? run_last_layer(pass, shard->first_layer + last, batch) : NULL;
     if (!shard->has_head)
         pass->backend->ops->send_rows(pass->backend, &rows);
 }
@@ -374,7 +440,7 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
     if (llama->replayed != NULL)
         b->ops->recording->replay(b, llama->replayed->recording);
     else
-        run_layers(llama);
+        run_layers(llama, batch);
     if (llama->states != NULL && !pass->config->is_mtp)
         llama_keep_states(llama, NULL, inputs.slot_mapping, inputs.num_tokens);
 }
@@ -491,12 +557,17 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                          int32_t count, const struct step_result *result) {
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
-    void *rows = llama->head_rows.data;
-    b->ops->gather_rows(b, &(struct gather_rows_args){.x = pass->hidden.data,
-                                                      .rows = batch->logit_rows + first,
-                                                      .out = rows,
-                                                      .num_rows = count,
-                                                      .width = pass->config->hidden_size});
+    int32_t width = pass->config->hidden_size;
+    size_t row_bytes = dtype_row_bytes(b->activation_dtype, (size_t)width);
+    const void *rows = llama->head_rows.data;
+    if (llama->sampled_hidden != NULL)
+        rows = (const char *)llama->sampled_hidden + (size_t)first * row_bytes;
+    else
+        b->ops->gather_rows(b, &(struct gather_rows_args){.x = pass->hidden.data,
+                                                          .rows = batch->logit_rows + first,
+                                                          .out = llama->head_rows.data,
+                                                          .num_rows = count,
+                                                          .width = width});
     compute_logits(llama, rows, count);
     sample_rows(llama, batch, first, count, result);
 }
@@ -555,7 +626,7 @@ int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *
 static void enqueue_decode(struct llama *llama, int32_t num_rows) {
     llama->pass.num_tokens = num_rows;
     receive_hidden(&llama->pass);
-    run_layers(llama);
+    run_layers(llama, NULL);
     if (llama->pass.shard->has_head)
         compute_logits(llama, llama->pass.hidden.data, num_rows);
 }

@@ -77,6 +77,8 @@ void forward_pass_latent_attention(const struct forward_pass *pass, int32_t laye
     make_queries(pass, w, x);
     apply_heads(pass, &w->key_up, &pass->wide, q_dim, &pass->queries, config->head_dim);
     store(pass, layer, q_dim);
+    if (out == NULL)
+        return;
     b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->queries.data,
                                                         .out = pass->wide.data,
                                                         .cache = pass->cache,

@@ -114,21 +114,22 @@ static void close_run(struct run *run) {
     backend_close(run->backend);
 }
 
-/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last.
- * The forward pass sees nothing of what is sampled. */
-static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
-    int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
+/* Samples these rows of the step. With sums, two hidden sums are read and left there: of all tokens
+ * so far, and of the step's last. The forward pass sees nothing of how rows are sampled. */
+static void run_rows(struct run *run, int32_t first, int32_t count, const int32_t *rows,
+                     int32_t num_rows, float *sums) {
+    int32_t positions[NUM_TOKENS], slots[NUM_TOKENS];
     struct sample_row sample_rows[NUM_TOKENS];
     struct sample_output outputs[NUM_TOKENS];
     const struct row_span spans[2] = {{0, count}, {count - 1, 1}};
     float before[2 * HIDDEN] = {0};
-    memcpy(before, sums, HIDDEN * sizeof(float));
+    if (sums != NULL)
+        memcpy(before, sums, HIDDEN * sizeof(float));
     const int32_t query_start[2] = {0, count}, context_len = first + count;
     for (int32_t i = 0; i < count; i++) {
         int32_t position = first + i;
         positions[i] = position;
         slots[i] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
-        rows[i] = i;
         sample_rows[i] = (struct sample_row){.mask = SAMPLE_NO_MASK};
     }
     struct batch batch = {.inputs = {.num_tokens = count,
@@ -140,14 +141,25 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
                                      .query_start = query_start,
                                      .context_lens = &context_len,
                                      .block_tables = block_table},
-                          .has_late_inputs = true};
+                          .has_late_inputs = true,
+                          .num_sample_rows = num_rows,
+                          .logit_rows = rows,
+                          .num_hidden_sums = sums != NULL ? 2 : 0,
+                          .hidden_spans = spans,
+                          .hidden_sums = before};
     struct step_result result = {.rows = outputs, .hidden_sums = sums};
     llama_forward(run->llama, &run->cache, &batch);
-    batch.num_sample_rows = count, batch.logit_rows = rows, batch.sample_rows = sample_rows;
-    batch.num_hidden_sums = 2, batch.hidden_spans = spans, batch.hidden_sums = before;
+    batch.sample_rows = sample_rows;
     llama_sample(run->llama, &batch, &result);
     assert_int_equal(run->ops.synchronize(run->backend, NULL), 0);
-    assert_int_equal(result.num_sample_rows, count);
+    assert_int_equal(result.num_sample_rows, num_rows);
+}
+
+static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
+    int32_t rows[NUM_TOKENS];
+    for (int32_t i = 0; i < count; i++)
+        rows[i] = i;
+    run_rows(run, first, count, rows, count, sums);
 }
 
 /* What is said to be needed is what was taken. */
@@ -185,6 +197,20 @@ static void check_hidden_sums(struct run *run, const double *states, const float
     assert_memory_equal(again, sums, sizeof(again));
 }
 
+/* Where few rows are sampled, or none, the last layer does not compute the others'. */
+static void check_few_rows(struct run *run, const float *logits) {
+    static const int32_t rows[2] = {4, NUM_TOKENS - 1}, last = NUM_TOKENS - PREFILL - 1;
+    float some[2 * VOCAB], alone[VOCAB];
+    next_logits = some;
+    run_rows(run, 0, NUM_TOKENS, rows, 2, NULL);
+    for (int r = 0; r < 2; r++)
+        assert_memory_equal(some + r * VOCAB, logits + rows[r] * VOCAB, VOCAB * sizeof(float));
+    next_logits = alone;
+    run_rows(run, 0, PREFILL, NULL, 0, NULL);
+    run_rows(run, PREFILL, NUM_TOKENS - PREFILL, &last, 1, NULL);
+    assert_memory_equal(alone, some + VOCAB, sizeof(alone));
+}
+
 /* A prompt in one step, then a token at a time. */
 static void check_path(const struct model_image *image, const struct expected *expected,
                        const char *label, const char *name, const char *isa) {
@@ -198,6 +224,7 @@ static void check_path(const struct model_image *image, const struct expected *e
     for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
         run_step(&run, position, 1, sums);
     check_hidden_sums(&run, expected->states, sums);
+    check_few_rows(&run, logits);
     for (int t = 0; t < NUM_TOKENS; t++) {
         double largest = 0.0, error = 0.0;
         for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {
