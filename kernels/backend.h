@@ -152,24 +152,22 @@ struct embed_args {
     float scale;
 };
 
-/* Each of num_rows * num_groups groups of `width` elements is normalised separately: divided by the
- * root of its mean square plus epsilon, and multiplied by the weight. Group g of row r starts at x
- * + r * row_stride + g * width, and its result at the same offset in out. One group of row_stride
- * elements is a plain norm; the heads of q within rows of qkv are a norm per head. */
+/* The first `width` elements of each row are normalised: divided by the root of their mean square
+ * plus epsilon, and multiplied by the weight. Row r starts at x + r * row_stride, and its result at
+ * the same offset in out. */
 struct norm_args {
     const void *x;
-    const float *weight; /* [width] device memory, the same for every group */
+    const float *weight; /* [width] device memory */
     const float *bias;   /* likewise, added last; NULL: none. Only with `center` */
     void *out;           /* may equal x */
     int32_t num_rows;
-    int32_t row_stride; /* elements, of x and of out; >= num_groups * width */
-    int32_t num_groups;
+    int32_t row_stride; /* elements, of x and of out; >= width */
     int32_t width;
-    int32_t total_width; /* 0; otherwise the op is collective, and this is the number of elements of
-                            the group, of which this rank has `width`. There is then one group, and
-                            no `center` */
+    int32_t total_width; /* 0; otherwise the op is collective, and this is the number of elements
+                            that are normalised together, of which this rank has `width`; there is
+                            then no `center` */
     float epsilon;
-    bool center;     /* subtract the group's mean first (LayerNorm) */
+    bool center;     /* subtract the mean first (LayerNorm) */
     bool accumulate; /* out += the result (a residual after a post-norm); out is not x then */
 };
 
@@ -192,12 +190,16 @@ struct head_linear_args {
     int32_t x_stride, out_stride; /* elements from a vector to the next, also of the next token */
 };
 
-/* Rotates q in place, and k while storing it; stores k and v in the step's slots. A row of qkv is
- * [q heads | k heads | v heads] x head_dim. */
+/* Normalises and rotates q in place, and k while storing it; stores k and v in the step's slots. A
+ * row of qkv is [q heads | k heads | v heads] x head_dim. */
 struct rope_store_args {
     void *qkv;               /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
     const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then
-                                sin; NULL: nothing is rotated, k and v are stored unchanged */
+                                sin; NULL: nothing is rotated */
+    const float *q_norm, *k_norm; /* [head_dim] device memory: weights of a norm of each head for
+                                     itself, before it is rotated (norm_args, no `center`); both
+                                     NULL: none */
+    float norm_epsilon;
     struct kv_cache *cache;
     int32_t group;
     int32_t layer; /* of the group's blocks */

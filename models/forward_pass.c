@@ -15,7 +15,6 @@ void forward_pass_norm(const struct forward_pass *pass, const struct buffer *wei
                                .out = out,
                                .num_rows = num_rows,
                                .row_stride = config->hidden_size,
-                               .num_groups = 1,
                                .width = config->hidden_size,
                                .epsilon = config->norm_eps,
                                .center = config->norm == NORM_LAYER,
@@ -107,27 +106,25 @@ void forward_pass_add_part(const struct forward_pass *pass, const struct project
 
 /* --- Attention --- */
 
-/* Normalises heads first_head .. first_head + num_heads - 1 of the rows of qkv: each on its own, or
- * all as one vector, of which other ranks have the rest of total_heads. */
+/* Normalises heads first_head .. first_head + num_heads - 1 of the rows of qkv as one vector, of
+ * which other ranks have the rest of total_heads. */
 static void normalise_heads(const struct forward_pass *pass, const struct buffer *norm,
                             int32_t first_head, int32_t num_heads, int32_t total_heads) {
     struct backend *b = pass->backend;
     const struct model_config *config = pass->config;
-    bool full = config->qk_norm == QK_NORM_FULL;
-    bool is_divided = full && pass->shard->num_ranks > 1;
+    bool is_divided = pass->shard->num_ranks > 1;
     size_t first = (size_t)first_head * (size_t)config->head_dim;
     char *heads = (char *)pass->wide.data + first * dtype_block_bytes(b->activation_dtype);
-    b->ops->norm(
-        b, &(struct norm_args){.x = heads,
-                               .weight = norm->data,
-                               .out = heads,
-                               .num_rows = pass->num_tokens,
-                               .row_stride = model_shard_qkv_width(pass->shard, config),
-                               .num_groups = full ? 1 : num_heads,
-                               .width = full ? num_heads * config->head_dim : config->head_dim,
-                               .total_width = is_divided ? total_heads * config->head_dim : 0,
-                               .epsilon = config->norm_eps,
-                               .center = config->norm == NORM_LAYER});
+    b->ops->norm(b,
+                 &(struct norm_args){.x = heads,
+                                     .weight = norm->data,
+                                     .out = heads,
+                                     .num_rows = pass->num_tokens,
+                                     .row_stride = model_shard_qkv_width(pass->shard, config),
+                                     .width = num_heads * config->head_dim,
+                                     .total_width = is_divided ? total_heads * config->head_dim : 0,
+                                     .epsilon = config->norm_eps,
+                                     .center = config->norm == NORM_LAYER});
 }
 
 /* A KV head that several ranks have counts as often: all of them do, and the mean is the same. */
@@ -151,13 +148,18 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
     const struct layer_weights *w = &pass->weights->layers[layer];
     int32_t rope = config->layers[layer].rope;
     const struct kv_place place = pass->places[layer - pass->shard->first_layer];
+    bool norms_heads = config->qk_norm == QK_NORM_HEAD;
+    CHECK(!norms_heads || config->norm == NORM_RMS);
     forward_pass_apply(pass, &w->qkv, x, &pass->wide);
-    if (config->qk_norm != QK_NORM_NONE)
+    if (config->qk_norm == QK_NORM_FULL)
         normalise_q_and_k(pass, w);
     b->ops->rope_store_kv(b,
                           &(struct rope_store_args){
                               .qkv = pass->wide.data,
                               .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
+                              .q_norm = norms_heads ? w->q_norm.data : NULL,
+                              .k_norm = norms_heads ? w->k_norm.data : NULL,
+                              .norm_epsilon = config->norm_eps,
                               .cache = pass->cache,
                               .group = place.group,
                               .layer = place.layer,

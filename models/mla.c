@@ -13,7 +13,6 @@ static void normalise(const struct forward_pass *pass, const struct buffer *weig
                                         .out = rows->data,
                                         .num_rows = pass->num_tokens,
                                         .row_stride = stride,
-                                        .num_groups = 1,
                                         .width = width,
                                         .epsilon = pass->config->latent.norm_eps});
 }

@@ -19,7 +19,7 @@ import timeline_account as account
 from timeline_account import AccountError, Refused, Timeline, make_account
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = {"embed": "_Z12embed_kernelI13__nv_bfloat16Li8EEv12embed_launch", "norm": "(norm_kernel<true, T, N>)",
+KERNELS = {"embed": "_Z12embed_kernelI13__nv_bfloat16Li8EEv12embed_launch", "norm": "(norm_kernel<T, N>)",
            "linear": "nvjet_hsh_128x64_64x10_1x2_h_bz_TNT", "sample": "choose_kernel"}
 NAMES = [*KERNELS.values(), "cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020", "cudaStreamSynchronize_v3020",
          "cudaMalloc_v3020"]

@@ -6,10 +6,9 @@
 struct context {
     struct device_bench *bench;
     int32_t num_rows, width;
-    int32_t num_groups;      /* of a row, normalised each by itself */
     bool center, accumulate; /* of a norm */
     enum activation activation;
-    struct buffer weight; /* float [the widest group] */
+    struct buffer weight; /* float [hidden] */
     struct device_bench_ring in, out;
 };
 
@@ -21,8 +20,7 @@ static void call_norm(void *context, int64_t i) {
                                         .out = device_bench_ring_at(&c->out, i),
                                         .num_rows = c->num_rows,
                                         .row_stride = c->width,
-                                        .num_groups = c->num_groups,
-                                        .width = c->width / c->num_groups,
+                                        .width = c->width,
                                         .epsilon = 1e-5F,
                                         .center = c->center,
                                         .accumulate = c->accumulate});
@@ -77,15 +75,13 @@ static void measure(struct device_bench *bench, const char *op, const char *vari
 
 static void measure_norms(struct device_bench *bench, const struct bench_shape *shape,
                           struct context *c) {
-    c->width = shape->hidden, c->num_groups = 1;
+    c->width = shape->hidden;
     measure(bench, "norm", "", c, c->width, call_norm);
     c->center = true;
     measure(bench, "norm", "centered ", c, c->width, call_norm);
     c->center = false, c->accumulate = true;
     measure(bench, "norm", "added ", c, 2 * c->width, call_norm);
     c->accumulate = false;
-    c->width = shape->heads * shape->head_dim, c->num_groups = shape->heads;
-    measure(bench, "norm", "heads ", c, c->width, call_norm);
 }
 
 static void measure_activations(struct device_bench *bench, const struct bench_shape *shape,
@@ -115,8 +111,7 @@ static void measure_soft_cap(struct device_bench *bench, const struct bench_shap
 void bench_device_rows(struct device_bench *bench, const struct bench_shape *shape) {
     static const int32_t row_counts[] = {1, 64, 2048, 8192};
     struct context c = {.bench = bench};
-    int32_t widest = shape->hidden > shape->head_dim ? shape->hidden : shape->head_dim;
-    c.weight = device_bench_buffer(bench, DTYPE_F32, 1.0F, (size_t)widest);
+    c.weight = device_bench_buffer(bench, DTYPE_F32, 1.0F, (size_t)shape->hidden);
     for (size_t i = 0; i < sizeof(row_counts) / sizeof(row_counts[0]); i++) {
         if (row_counts[i] > shape->max_tokens)
             break;

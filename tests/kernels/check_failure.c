@@ -103,7 +103,6 @@ static void call_norm(struct backend *b, const struct things *t) {
                                         .out = t->b.data,
                                         .num_rows = ROWS,
                                         .row_stride = WIDTH,
-                                        .num_groups = 1,
                                         .width = WIDTH,
                                         .epsilon = 1e-5f});
 }

@@ -359,7 +359,6 @@ static void normalise(struct group_member *member, void *context) {
                                                        .out = out,
                                                        .num_rows = c->num_rows,
                                                        .row_stride = stride,
-                                                       .num_groups = 1,
                                                        .width = width,
                                                        .total_width = c->total_width,
                                                        .epsilon = EPSILON,

@@ -104,7 +104,6 @@ static void norm(struct member *m) {
                                                           .out = m->out,
                                                           .num_rows = ROWS,
                                                           .row_stride = WIDTH,
-                                                          .num_groups = 1,
                                                           .width = WIDTH,
                                                           .total_width = 2 * WIDTH,
                                                           .epsilon = 1});

@@ -105,7 +105,6 @@ static void check_norm(void) {
                                                     .out = x,
                                                     .num_rows = 1,
                                                     .row_stride = WIDTH,
-                                                    .num_groups = 1,
                                                     .width = WIDTH,
                                                     .total_width = total_width});
     double square = (double)(transport->rank + 1) * (transport->rank + 1) / (sum / total_width);

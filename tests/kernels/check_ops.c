@@ -24,8 +24,8 @@ static int32_t many_rows(void) {
 }
 
 struct norm_case {
-    int32_t rows, groups, width;
-    int32_t gap; /* between the groups of a row and the next row */
+    int32_t rows, width;
+    int32_t gap; /* between what is normalised of a row and the next row */
     bool center, accumulate, biased;
 };
 
@@ -56,10 +56,10 @@ static void call_norm(struct backend *b, const void *args) {
     b->ops->norm(b, args);
 }
 
-/* The groups are close to the oracle's; what is between them is as it was. */
-static void assert_groups(const struct norm_args *args, const float *actual, const float *expected,
-                          const float *before) {
-    size_t used = (size_t)args->num_groups * (size_t)args->width;
+/* The rows are close to the oracle's; what is between them is as it was. */
+static void assert_rows(const struct norm_args *args, const float *actual, const float *expected,
+                        const float *before) {
+    size_t used = (size_t)args->width;
     for (size_t r = 0; r < (size_t)args->num_rows; r++) {
         size_t first = r * (size_t)args->row_stride, end = first + (size_t)args->row_stride;
         kernel_fixture_assert_close(&fixture, actual + first, expected + first, used,
@@ -69,7 +69,7 @@ static void assert_groups(const struct norm_args *args, const float *actual, con
     }
 }
 
-/* In place, the groups have the same bits. */
+/* In place, the rows have the same bits. */
 static void check_norm_in_place(struct backend *b, struct norm_args args, void *x,
                                 const float *expected, size_t n) {
     float *actual = kernel_fixture_guarded(n);
@@ -79,7 +79,7 @@ static void check_norm_in_place(struct backend *b, struct norm_args args, void *
     for (size_t r = 0; r < (size_t)args.num_rows; r++)
         assert_memory_equal(actual + r * (size_t)args.row_stride,
                             expected + r * (size_t)args.row_stride,
-                            (size_t)args.num_groups * (size_t)args.width * sizeof(float));
+                            (size_t)args.width * sizeof(float));
     kernel_fixture_guarded_free(actual);
 }
 
@@ -101,8 +101,7 @@ static void check_last_norm(struct backend *b, struct norm_args args, const floa
 static void check_norm(const struct norm_case *c) {
     uint64_t seed = (uint64_t)c->width;
     struct norm_args args = {.num_rows = c->rows,
-                             .row_stride = c->groups * c->width + c->gap,
-                             .num_groups = c->groups,
+                             .row_stride = c->width + c->gap,
                              .width = c->width,
                              .epsilon = 1e-5f,
                              .center = c->center,
@@ -129,7 +128,7 @@ static void check_norm(const struct norm_case *c) {
         args.x = device_x, args.weight = device_weight, args.out = out;
         args.bias = c->biased ? device_bias : NULL;
         repeat(b, (struct repeated){&args, call_norm, fixture.dtype, out, before, n}, actual);
-        assert_groups(&args, actual, expected, before);
+        assert_rows(&args, actual, expected, before);
         if (fixture.bits_equal)
             check_last_norm(b, args, before, actual);
         if (!c->accumulate)
@@ -149,24 +148,20 @@ static void check_norm(const struct norm_case *c) {
 
 static void test_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_norm(&(struct norm_case){1, 1, widths[w], 0, false, false});
-        check_norm(&(struct norm_case){many_rows(), 1, widths[w], 0, false, false});
+        check_norm(&(struct norm_case){1, widths[w], 0, false, false});
+        check_norm(&(struct norm_case){many_rows(), widths[w], 0, false, false});
     }
-    check_norm(&(struct norm_case){300, 1, 576, 0, false, false});
+    check_norm(&(struct norm_case){300, 576, 0, false, false});
 }
 
-/* Groups of a warp each and of a block each; rows, groups and gaps that let 16-byte accesses be and
- * that do not; a mean of nothing and a mean to take away; added and not. */
-static void test_norm_of_groups(void **state) {
+/* Rows and gaps that let 16-byte accesses be and that do not; a mean of nothing and a mean to take
+ * away; added and not. */
+static void test_norm_of_parts_of_rows(void **state) {
     static const struct norm_case shapes[] = {
-        {1, 1, 576, 0, false, false},   {3, 9, 64, 384, false, false},
-        {2, 3, 128, 8, false, false},   {5, 2, 256, 0, false, false},
-        {2, 3, 257, 1, false, false},   {4, 2, 264, 3, false, false},
-        {3, 5, 24, 9, false, false},    {2, 7, 33, 0, false, false},
-        {3, 4, 8, 40, false, false},    {2, 1, 2056, 8, false, false},
-        {1, 9, 64, 384, false, false},  {37, 3, 64, 0, false, false},
-        {5, 32, 128, 16, false, false}, {70, 8, 256, 3, false, false},
-        {300, 2, 33, 1, false, false},  {4, 5, 7, 50, false, false},
+        {1, 576, 0, false, false},  {3, 576, 384, false, false}, {6, 128, 8, false, false},
+        {6, 257, 1, false, false},  {4, 264, 3, false, false},   {15, 24, 9, false, false},
+        {12, 8, 40, false, false},  {2, 2056, 8, false, false},  {111, 64, 128, false, false},
+        {70, 256, 3, false, false}, {300, 33, 1, false, false},  {20, 7, 50, false, false},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (int variant = 0; variant < 4; variant++) {
@@ -178,10 +173,10 @@ static void test_norm_of_groups(void **state) {
 
 static void test_centered_and_added_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_norm(&(struct norm_case){3, 1, widths[w], 0, true, false});
-        check_norm(&(struct norm_case){17, 1, widths[w], 5, false, true});
-        check_norm(&(struct norm_case){1, 1, widths[w], 0, true, true});
-        check_norm(&(struct norm_case){5, 1, widths[w], 0, true, w % 2 == 0, true});
+        check_norm(&(struct norm_case){3, widths[w], 0, true, false});
+        check_norm(&(struct norm_case){17, widths[w], 5, false, true});
+        check_norm(&(struct norm_case){1, widths[w], 0, true, true});
+        check_norm(&(struct norm_case){5, widths[w], 0, true, w % 2 == 0, true});
     }
 }
 
@@ -675,7 +670,7 @@ static void check_step_of_nothing(struct backend *b) {
 static void test_nothing_to_do(void **state) {
     for (int i = 0; i < fixture.num_backends; i++) {
         struct backend *b = fixture.backends[i];
-        b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8, .num_groups = 1});
+        b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8});
         b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
         b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
         b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
@@ -694,6 +689,7 @@ struct rope_case {
     int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim, block_size;
     bool interleaved;
     bool no_table; /* nothing rotates, whatever rotary_dim says */
+    bool normed;
 };
 
 static void call_rope(struct backend *b, const void *args) {
@@ -735,17 +731,43 @@ static void rope_step_init(struct rope_step *s, int32_t block_size, uint64_t *se
                                      .block_tables = s->blocks};
 }
 
-/* Rotated by its definition, in double. */
-static void rotate_head(const struct rope_case *c, const float *table, const float *head,
-                        double *out) {
+static float norm_weight(bool is_k, int32_t i) {
+    return 1.5F + 0.5F * sinf((float)(3 * i + is_k));
+}
+
+#define NORM_EPSILON 0.01F
+
+/* Gives the op the weights of its norms; put_norms is undone by free_norms. */
+static void put_norms(struct backend *b, const struct rope_case *c, struct rope_store_args *args) {
+    float weights[2][KV_MAX_HEAD_DIM];
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < c->head_dim; i++)
+            weights[k][i] = norm_weight(k == 1, i);
+    args->q_norm = kernel_fixture_put(b, DTYPE_F32, weights[0], (size_t)c->head_dim);
+    args->k_norm = kernel_fixture_put(b, DTYPE_F32, weights[1], (size_t)c->head_dim);
+    args->norm_epsilon = NORM_EPSILON;
+}
+
+static void free_norms(struct backend *b, const struct rope_store_args *args) {
+    kernel_fixture_free(b, (void *)(uintptr_t)args->q_norm);
+    kernel_fixture_free(b, (void *)(uintptr_t)args->k_norm);
+}
+
+/* Normalised and rotated by their definitions, in double. */
+static void turn_head(const struct rope_case *c, bool is_k, const float *table, const float *head,
+                      double *out) {
+    double squares = 0;
     for (int32_t i = 0; i < c->head_dim; i++)
-        out[i] = head[i];
+        squares += (double)head[i] * head[i];
+    double scale = 1 / sqrt(squares / c->head_dim + (double)NORM_EPSILON);
+    for (int32_t i = 0; i < c->head_dim; i++)
+        out[i] = c->normed ? head[i] * scale * norm_weight(is_k, i) : head[i];
     for (int32_t p = 0; !c->no_table && p < c->rotary_dim / 2; p++) {
         int32_t i = c->interleaved ? 2 * p : p;
         int32_t j = c->interleaved ? 2 * p + 1 : p + c->rotary_dim / 2;
-        double cosine = table[p], sine = table[p + c->rotary_dim / 2];
-        out[i] = head[i] * cosine - head[j] * sine;
-        out[j] = head[i] * sine + head[j] * cosine;
+        double cosine = table[p], sine = table[p + c->rotary_dim / 2], x = out[i], y = out[j];
+        out[i] = x * cosine - y * sine;
+        out[j] = x * sine + y * cosine;
     }
 }
 
@@ -757,8 +779,9 @@ static void expect_rope(const struct rope_case *c, const struct step_inputs *ste
     for (int32_t t = 0; t < TOKENS; t++)
         for (int32_t h = 0; h < heads; h++) {
             size_t at = ((size_t)t * (size_t)heads + (size_t)h) * (size_t)c->head_dim;
-            rotate_head(c, table + step->positions[t] * c->rotary_dim, qkv + at, rotated);
             int32_t kv_head = h - c->num_q_heads; /* K heads, then V heads */
+            turn_head(c, kv_head >= 0, table + step->positions[t] * c->rotary_dim, qkv + at,
+                      rotated);
             int32_t block = step->slot_mapping[t] / c->block_size;
             int32_t offset = step->slot_mapping[t] % c->block_size;
             float *slot = pool +
@@ -833,6 +856,8 @@ static void check_rope(const struct rope_case *c) {
                                        .num_q_heads = c->num_q_heads,
                                        .rotary_dim = c->rotary_dim,
                                        .interleaved = c->interleaved};
+        if (c->normed)
+            put_norms(b, c, &args);
         struct repeated run = {&args, call_rope, fixture.dtype, device_qkv, qkv, n};
         b->ops->step_begin(b, &step.inputs);
         kernel_fixture_run(b, run_repeated, &run, device_pool, pool_bytes);
@@ -840,6 +865,8 @@ static void check_rope(const struct rope_case *c) {
         kernel_fixture_get(b, fixture.dtype, device_pool, actual_pool, pool_n);
         assert_rope_rows(c, actual, rows);
         assert_rope_pool(actual_pool, pool, pool_before, pool_n);
+        if (c->normed)
+            free_norms(b, &args);
         kernel_fixture_free(b, device_table);
         kernel_fixture_free(b, device_pool);
         kernel_fixture_free(b, device_qkv);
@@ -870,8 +897,11 @@ static void test_rope(void **state) {
     };
     static const int32_t dims[][2] = {{64, 64},   {64, 32},   {80, 80}, {80, 20}, {96, 96},
                                       {128, 128}, {256, 256}, {8, 8},   {72, 2}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        check_rope(&cases[i]);
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rope_case c = cases[i / 2];
+        c.normed = i % 2 == 1;
+        check_rope(&c);
+    }
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         check_rope(&(struct rope_case){3, 1, dims[i][0], dims[i][1], 16, false, false});
         check_rope(&(struct rope_case){3, 1, dims[i][0], dims[i][1], 16, true, false});
@@ -1135,19 +1165,24 @@ static void check_rotated_codes(struct backend *b, const struct rope_case *c, en
     struct kv_cache cache = {
         .layout = layout, .num_blocks = BLOCKS, .buffer = {.data = pool, .bytes = bytes}};
     b->ops->step_begin(b, &step.inputs);
-    b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = device_qkv,
-                                                       .rope_table = device_table,
-                                                       .cache = &cache,
-                                                       .layer = LAYER,
-                                                       .num_q_heads = c->num_q_heads,
-                                                       .rotary_dim = c->rotary_dim,
-                                                       .interleaved = c->interleaved});
+    struct rope_store_args args = {.qkv = device_qkv,
+                                   .rope_table = device_table,
+                                   .cache = &cache,
+                                   .layer = LAYER,
+                                   .num_q_heads = c->num_q_heads,
+                                   .rotary_dim = c->rotary_dim,
+                                   .interleaved = c->interleaved};
+    if (c->normed)
+        put_norms(b, c, &args);
+    b->ops->rope_store_kv(b, &args);
     kernel_fixture_download(b, actual, pool, bytes);
     assert_rows_near(&layout, actual, expected, before);
     float *actual_rows = kernel_fixture_memory(n * sizeof(float));
     kernel_fixture_get(b, dtype, device_qkv, actual_rows, n);
     assert_rope_rows(c, actual_rows, rows);
     free(actual_rows);
+    if (c->normed)
+        free_norms(b, &args);
     kernel_fixture_free(b, device_table);
     kernel_fixture_free(b, pool);
     kernel_fixture_free(b, device_qkv);
@@ -1168,9 +1203,12 @@ static void test_rotated_codes(void **state) {
     };
     struct backend *b = fixture.dtype == DTYPE_F32 ? fixture.oracle : fixture.backends[0];
     for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++)
-        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+            struct rope_case c = cases[i / 2];
+            c.normed = i % 2 == 1;
             if ((b->kv_types & KV_TYPE_BIT(type)) != 0)
-                check_rotated_codes(b, &cases[i], type);
+                check_rotated_codes(b, &c, type);
+        }
 }
 
 int main(int argc, char **argv) {
@@ -1185,7 +1223,7 @@ int main(int argc, char **argv) {
                                                  .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_norm_of_groups),
+        cmocka_unit_test(test_norm_of_parts_of_rows),
         cmocka_unit_test(test_centered_and_added_norm),
         cmocka_unit_test(test_act_mul),
         cmocka_unit_test(test_clamped_swiglu_at_its_ends),

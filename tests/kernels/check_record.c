@@ -344,7 +344,6 @@ static void enqueue_forward(struct parts *p) {
                                         .out = array_of(p, NORMED),
                                         .num_rows = TOKENS,
                                         .row_stride = WIDTH,
-                                        .num_groups = 1,
                                         .width = WIDTH,
                                         .epsilon = 1e-5f,
                                         .accumulate = true});

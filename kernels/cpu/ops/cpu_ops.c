@@ -41,10 +41,8 @@ static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct op_call *call = context;
     const struct norm_args *args = call->args;
     for (int64_t r = begin; r < end; r++)
-        for (int64_t g = 0; g < args->num_groups; g++) {
-            int64_t at = r * args->row_stride + g * args->width;
-            call->backend->op->norm(args, (const float *)args->x + at, (float *)args->out + at);
-        }
+        call->backend->op->norm(args, (const float *)args->x + r * args->row_stride,
+                                (float *)args->out + r * args->row_stride);
 }
 
 static void sum_rows(void *context, int64_t begin, int64_t end, int worker) {
@@ -79,8 +77,7 @@ void cpu_norm(struct backend *b, const struct norm_args *args) {
         norm_across_ranks((struct cpu_backend *)b, args);
         return;
     }
-    for_rows(b, args, args->num_rows, (int64_t)args->num_groups * args->width, NORM_CHUNK,
-             norm_rows);
+    for_rows(b, args, args->num_rows, args->width, NORM_CHUNK, norm_rows);
 }
 
 static void act_mul_rows(void *context, int64_t begin, int64_t end, int worker) {
@@ -228,6 +225,13 @@ static void rotate_heads(const struct cpu_op_kernels *op, const float *table, in
                                                              table + num_pairs, num_pairs);
 }
 
+static void normalise_heads(const struct cpu_op_kernels *op, const float *weight, float epsilon,
+                            float *heads, int64_t num_heads, int32_t head_dim) {
+    const struct norm_args args = {.weight = weight, .width = head_dim, .epsilon = epsilon};
+    for (int64_t h = 0; h < num_heads && weight != NULL; h++)
+        op->norm(&args, heads + h * head_dim, heads + h * head_dim);
+}
+
 static void rope_store_tokens(void *context, int64_t begin, int64_t end, int worker) {
     const struct op_call *call = context;
     const struct rope_store_args *args = call->args;
@@ -241,6 +245,8 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
         float *q = (float *)args->qkv + t * row_floats;
         float *k = q + (int64_t)args->num_q_heads * l->head_dim;
         float *v = k + (int64_t)l->num_kv_heads * l->head_dim;
+        normalise_heads(op, args->q_norm, args->norm_epsilon, q, args->num_q_heads, l->head_dim);
+        normalise_heads(op, args->k_norm, args->norm_epsilon, k, l->num_kv_heads, l->head_dim);
         if (args->rope_table != NULL)
             rotate_heads(op, args->rope_table + (int64_t)step->positions[t] * args->rotary_dim,
                          args->rotary_dim, args->interleaved, q, num_rotated, l->head_dim);

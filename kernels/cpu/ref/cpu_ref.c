@@ -151,7 +151,7 @@ static void embed(struct backend *b, const struct embed_args *args) {
     }
 }
 
-static void norm_group(const struct norm_args *args, const float *x, float *out) {
+static void norm_row(const struct norm_args *args, const float *x, float *out) {
     double mean = 0, sum = 0;
     for (int32_t i = 0; args->center && i < args->width; i++)
         mean += (double)x[i] / args->width;
@@ -164,7 +164,7 @@ static void norm_group(const struct norm_args *args, const float *x, float *out)
                     (args->bias != NULL ? args->bias[i] : 0.0));
 }
 
-/* One group of more elements than this rank has. */
+/* Rows of more elements than this rank has. */
 static void norm_across_ranks(const struct cpu_rank *rank, const struct norm_args *args) {
     double *own = rank->row_sums.data;
     for (int32_t r = 0; r < args->num_rows; r++) {
@@ -189,11 +189,10 @@ static void norm(struct backend *b, const struct norm_args *args) {
         norm_across_ranks(rank, args);
         return;
     }
-    for (size_t r = 0; r < (size_t)args->num_rows; r++)
-        for (size_t g = 0; g < (size_t)args->num_groups; g++) {
-            size_t at = r * (size_t)args->row_stride + g * (size_t)args->width;
-            norm_group(args, (const float *)args->x + at, (float *)args->out + at);
-        }
+    for (size_t r = 0; r < (size_t)args->num_rows; r++) {
+        size_t at = r * (size_t)args->row_stride;
+        norm_row(args, (const float *)args->x + at, (float *)args->out + at);
+    }
 }
 
 static void linear(struct backend *b, const struct linear_args *args) {

@@ -54,6 +54,20 @@ static void rotate(float *head, const float *table_row, int32_t rotary_dim, bool
     }
 }
 
+/* Each head for itself; weight NULL: nothing is done. */
+static void normalise_heads(struct backend *b, const struct rope_store_args *args,
+                            const float *weight, float *heads, int32_t num_heads) {
+    const int32_t dim = args->cache->layout.head_dim;
+    if (weight != NULL)
+        b->ops->norm(b, &(struct norm_args){.x = heads,
+                                            .weight = weight,
+                                            .out = heads,
+                                            .num_rows = num_heads,
+                                            .row_stride = dim,
+                                            .width = dim,
+                                            .epsilon = args->norm_epsilon});
+}
+
 void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     const struct step_inputs *step = &((struct cpu_ref *)b)->step;
     const struct kv_layout *l = &args->cache->layout;
@@ -64,6 +78,8 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
         float *k = q + (size_t)args->num_q_heads * dim;
         float *v = k + (size_t)l->num_kv_heads * dim;
         int32_t slot = step_slots(step, args->group)[t];
+        normalise_heads(b, args, args->q_norm, q, args->num_q_heads);
+        normalise_heads(b, args, args->k_norm, k, l->num_kv_heads);
         for (int32_t h = 0; args->rope_table && h < args->num_q_heads + l->num_kv_heads; h++)
             rotate(q + (size_t)h * dim,
                    args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim,

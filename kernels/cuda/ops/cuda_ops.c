@@ -14,8 +14,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
         .weight = args->weight,
         .bias = args->bias,
         .out = args->out,
-        .num_groups = (int64_t)args->num_rows * args->num_groups,
-        .row_groups = args->num_groups,
+        .num_rows = args->num_rows,
         .row_stride = args->row_stride,
         .width = args->width,
         .epsilon = args->epsilon,
@@ -25,7 +24,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
     };
     if (args->total_width > 0 && b->comm != NULL)
         cuda_norm_over_ranks(b, args);
-    else if (launch.num_groups > 0)
+    else if (launch.num_rows > 0)
         CUDA_TRY(b, launch_norm(b->stream, &launch));
 }
 
@@ -94,6 +93,9 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
     struct rope_store_launch launch = {
         .qkv = args->qkv,
         .rope_table = args->rope_table,
+        .q_norm = args->q_norm,
+        .k_norm = args->k_norm,
+        .norm_epsilon = args->norm_epsilon,
         .positions = b->step.positions,
         .slots = cuda_step_slots(b, args->group),
         .cache = args->cache->buffer.data,

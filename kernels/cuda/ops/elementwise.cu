@@ -1,21 +1,15 @@
-/* One block or one warp per group (norm), or blocks side by side along a row (the others). All are
- * bound by memory: what counts is 16-byte accesses and enough of them in flight. */
+/* One block per row (norm), or blocks side by side along it (the others). All are bound by memory:
+ * what counts is 16-byte accesses and enough of them in flight. */
 #include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/block_sum.cuh"
 #include "kernels/cuda/ops/elementwise_launch.h"
 #include "kernels/cuda/device/vector_access.cuh"
 
 #define ROW_BLOCK 256
-#define MAX_WARP_WIDTH 256 /* of a group that one warp normalises: 16 bytes a lane */
-#define WARP_BLOCK 128
 
-template <bool ONE_WARP> __device__ __forceinline__ float group_sum(float value) {
-    return ONE_WARP ? warp_sum(value) : block_sum(value);
-}
-
-/* The mean of this thread's group, of which it reads the elements `first` and `step` apart. */
-template <bool ONE_WARP, int N, class T>
-__device__ float group_mean(const T *x, int32_t width, int32_t first, int32_t step) {
+/* The mean of the block's row, of which this thread reads the elements `first` and `step` apart. */
+template <int N, class T>
+__device__ float row_mean(const T *x, int32_t width, int32_t first, int32_t step) {
     float sum = 0.0f;
     for (int32_t i = first; i < width; i += step) {
         float v[N];
@@ -24,26 +18,17 @@ __device__ float group_mean(const T *x, int32_t width, int32_t first, int32_t st
         for (int k = 0; k < N; k++)
             sum += v[k];
     }
-    float mean = group_sum<ONE_WARP>(sum) / (float)width;
-    if (!ONE_WARP)
-        __syncthreads(); /* before the next sum of the block */
+    float mean = block_sum(sum) / (float)width;
+    __syncthreads(); /* before the next sum of the block */
     return mean;
 }
 
-template <bool ONE_WARP, class T, int N>
-__global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
-    int32_t threads = ONE_WARP ? WARP_SIZE : (int32_t)blockDim.x;
-    int32_t thread = (int32_t)threadIdx.x % threads;
-    int64_t group =
-        (int64_t)blockIdx.x * ((int32_t)blockDim.x / threads) + (int32_t)threadIdx.x / threads;
-    if (group >= a.num_groups)
-        return;
-    size_t at =
-        (size_t)(group / a.row_groups) * a.row_stride + (size_t)(group % a.row_groups) * a.width;
+template <class T, int N> __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
+    size_t at = (size_t)blockIdx.x * a.row_stride;
     const T *x = static_cast<const T *>(a.x) + at;
     T *out = static_cast<T *>(a.out) + at;
-    int32_t step = threads * N, first = thread * N;
-    float mean = a.center ? group_mean<ONE_WARP, N>(x, a.width, first, step) : 0.0f;
+    int32_t step = (int32_t)blockDim.x * N, first = (int32_t)threadIdx.x * N;
+    float mean = a.center ? row_mean<N>(x, a.width, first, step) : 0.0f;
     float squares = 0.0f;
     for (int32_t i = first; i < a.width; i += step) {
         float v[N];
@@ -52,7 +37,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
         for (int k = 0; k < N; k++)
             squares += (v[k] - mean) * (v[k] - mean);
     }
-    float scale = rsqrtf(group_sum<ONE_WARP>(squares) / (float)a.width + a.epsilon);
+    float scale = rsqrtf(block_sum(squares) / (float)a.width + a.epsilon);
     for (int32_t i = first; i < a.width; i += step) {
         float v[N], weight[N], added[N];
         load_floats(v, x + i);
@@ -76,24 +61,19 @@ __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
     }
 }
 
-/* The shape of the grid follows from the width alone, so a group's bits do not depend on others. */
-template <class T, int N> static void norm_groups(cudaStream_t stream, const norm_launch &a) {
-    if (a.width <= MAX_WARP_WIDTH) {
-        int64_t blocks = (a.num_groups + WARP_BLOCK / WARP_SIZE - 1) / (WARP_BLOCK / WARP_SIZE);
-        LAUNCH((norm_kernel<true, T, N>), (unsigned)blocks, WARP_BLOCK, 0, stream, a);
-        return;
-    }
+/* A block's size follows from the width alone, so a row's bits do not depend on others. */
+template <class T, int N> static void norm_rows(cudaStream_t stream, const norm_launch &a) {
     int32_t warps = (a.width / N + WARP_SIZE - 1) / WARP_SIZE;
     int32_t block = (warps > MAX_WARPS ? MAX_WARPS : warps) * WARP_SIZE;
-    LAUNCH((norm_kernel<false, T, N>), (unsigned)a.num_groups, block, 0, stream, a);
+    LAUNCH((norm_kernel<T, N>), (unsigned)a.num_rows, block, 0, stream, a);
 }
 
 template <class T> static void norm(cudaStream_t stream, const norm_launch &a) {
     if (a.width % 8 == 0 && a.row_stride % 8 == 0 && is_aligned_16(a.x) && is_aligned_16(a.out) &&
         is_aligned_16(a.weight) && is_aligned_16(a.bias))
-        norm_groups<T, 8>(stream, a);
+        norm_rows<T, 8>(stream, a);
     else
-        norm_groups<T, 1>(stream, a);
+        norm_rows<T, 1>(stream, a);
 }
 
 cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args) {

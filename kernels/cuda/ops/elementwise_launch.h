@@ -13,15 +13,13 @@
 extern "C" {
 #endif
 
-/* Like `struct norm_args` of kernels/backend.h; group i is group i % row_groups of row i /
- * row_groups. The sums are in float. */
+/* Like `struct norm_args` of kernels/backend.h. The sums are in float. */
 struct norm_launch {
     const void *x;
     const float *weight; /* [width] */
     const float *bias;   /* [width]; NULL: none */
     void *out;           /* may be x */
-    int64_t num_groups;  /* of all rows */
-    int32_t row_groups;
+    int32_t num_rows;
     int32_t row_stride; /* elements */
     int32_t width;
     float epsilon;

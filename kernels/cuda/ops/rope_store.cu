@@ -1,10 +1,5 @@
-/* A token's heads are cut into tasks of one thread each: to rotate PAIRS pairs, or to copy COPY
- * elements into the cache. Pairs (2i, 2i+1) of a task are 2 PAIRS elements in a row; pairs
- * (i, i + rotary_dim/2) are PAIRS of the first half and the PAIRS across. Accesses are of 16 bytes
- * where the rotary part divides so; else everything goes one by one, which no known model needs.
- *
- * A row of a quantised cache has one scale, so its threads must agree on it: they are lanes of one
- * warp, ROW_CHUNK elements each, that keep them in registers in between. */
+/* A head's row is in the registers of consecutive lanes of one warp, ROW_CHUNK elements each, since
+ * its norm and the scale of a quantised row are of all of it. */
 #include "kernels/cuda/ops/rope_store_launch.h"
 #include "kernels/cuda/device/kv_codes.cuh"
 #include "kernels/cuda/device/vector_access.cuh"
@@ -14,12 +9,6 @@
 
 static_assert(KV_MAX_HEAD_DIM <= ROW_CHUNK * WARP_SIZE, "a warp holds a row");
 static_assert(KV_HEAD_DIM_STEP % ROW_CHUNK == 0, "a row is whole chunks");
-
-/* Counts the tasks of a head of each kind: q and k to rotate, the rest of k and all of v to copy.
- */
-struct head_tasks {
-    int32_t rotate, copy_rest, copy_all;
-};
 
 __device__ __forceinline__ char *cache_plane(const rope_store_launch &a, int32_t slot, kv_part part,
                                              int32_t head) {
@@ -34,94 +23,47 @@ __device__ __forceinline__ T *cache_row(const rope_store_launch &a, int32_t slot
                                  kv_row_offset(&a.layout, slot % a.layout.block_size));
 }
 
-template <class T> __device__ __forceinline__ T *qkv_row(const rope_store_launch &a) {
-    int32_t heads = a.num_q_heads + 2 * a.layout.num_kv_heads;
-    return static_cast<T *>(a.qkv) + (int64_t)blockIdx.x * heads * a.layout.head_dim;
+/* Returns the element that turns together with element `at` of the rotary part. */
+__device__ __forceinline__ int32_t partner_of(int32_t at, int32_t half) {
+    return at < half ? at + half : at - half;
 }
 
-/* Task `task` of a head: pairs task * PAIRS on, from src to dst. */
-template <class T, int PAIRS, bool INTERLEAVED>
-__device__ __forceinline__ void rotate(const rope_store_launch &a, const float *cosines, T *dst,
-                                       const T *src, int32_t task) {
-    int32_t pair = task * PAIRS, across = a.rotary_dim / 2;
-    float x[PAIRS], y[PAIRS], row[2 * PAIRS];
-    if (INTERLEAVED) {
-        load_floats(row, src + 2 * pair);
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++)
-            x[i] = row[2 * i], y[i] = row[2 * i + 1];
-    } else {
-        load_floats(x, src + pair);
-        load_floats(y, src + across + pair);
-    }
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        float c = cosines[pair + i], s = cosines[across + pair + i], first = x[i];
-        x[i] = first * c - y[i] * s;
-        y[i] = first * s + y[i] * c;
-    }
-    if (INTERLEAVED) {
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++)
-            row[2 * i] = x[i], row[2 * i + 1] = y[i];
-        store_floats(dst + 2 * pair, row);
-    } else {
-        store_floats(dst + pair, x);
-        store_floats(dst + across + pair, y);
-    }
-}
-
-/* Grid: tokens along x, their tasks along y: those of q, then those of k and v head by head. */
-template <class T, int PAIRS, int COPY, bool INTERLEAVED>
-__global__ void rope_store_kernel(const rope_store_launch a, const head_tasks tasks) {
-    int32_t token = (int32_t)blockIdx.x, task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    T *row = qkv_row<T>(a);
-    const float *cosines = a.rope_table + (int64_t)a.positions[token] * a.rotary_dim;
-    if (task < a.num_q_heads * tasks.rotate) {
-        T *head = row + task / tasks.rotate * a.layout.head_dim;
-        rotate<T, PAIRS, INTERLEAVED>(a, cosines, head, head, task % tasks.rotate);
+/* The partners of elements first .. first + ROW_CHUNK - 1, of a row at p. */
+template <class T>
+__device__ __forceinline__ void load_partners(float (&out)[ROW_CHUNK], const T *p, int32_t first,
+                                              int32_t rotary_dim) {
+    int32_t half = rotary_dim / 2;
+    if (half % ROW_CHUNK == 0) {
+        load_floats(out, p + partner_of(first, half));
         return;
     }
-    task -= a.num_q_heads * tasks.rotate;
-    int32_t per_head = tasks.rotate + tasks.copy_rest + tasks.copy_all;
-    int32_t head = task / per_head, slot = a.slots[token];
-    task %= per_head;
-    if (head >= a.layout.num_kv_heads || slot < 0)
-        return;
-    const T *k = row + (a.num_q_heads + head) * a.layout.head_dim;
-    const T *v = k + a.layout.num_kv_heads * a.layout.head_dim;
-    if (task < tasks.rotate) {
-        rotate<T, PAIRS, INTERLEAVED>(a, cosines, cache_row<T>(a, slot, KV_PART_K, head), k, task);
-    } else if (task < tasks.rotate + tasks.copy_rest) {
-        int32_t i = a.rotary_dim + (task - tasks.rotate) * COPY;
-        copy_elements<COPY>(cache_row<T>(a, slot, KV_PART_K, head) + i, k + i);
-    } else {
-        int32_t i = (task - tasks.rotate - tasks.copy_rest) * COPY;
-        copy_elements<COPY>(cache_row<T>(a, slot, KV_PART_V, head) + i, v + i);
-    }
+#pragma unroll
+    for (int i = 0; i < ROW_CHUNK; i++)
+        out[i] = first + i < rotary_dim ? to_float(p[partner_of(first + i, half)]) : 0.0f;
 }
 
-/* Elements first .. first + ROW_CHUNK - 1 of a head, rotated. */
-template <class T, bool INTERLEAVED>
-__device__ __forceinline__ void rotate_chunk(const rope_store_launch &a, const float *cosines,
-                                             const T *head, int32_t first, float (&x)[ROW_CHUNK]) {
-    int32_t across = a.rotary_dim / 2;
-    const float *sines = cosines + across;
+/* Rotates elements first .. first + ROW_CHUNK - 1 of a head. Rows of the table need not start at
+ * multiples of 16 bytes. */
+template <bool INTERLEAVED>
+__device__ __forceinline__ void rotate_chunk(const float *cosines, int32_t rotary_dim,
+                                             int32_t first, float (&x)[ROW_CHUNK],
+                                             const float (&partners)[ROW_CHUNK]) {
+    int32_t half = rotary_dim / 2;
+    const float *sines = cosines + half;
 #pragma unroll
     for (int i = 0; i < ROW_CHUNK; i += INTERLEAVED ? 2 : 1) {
         int32_t at = first + i;
-        if (at >= a.rotary_dim)
+        if (at >= rotary_dim)
             break;
         if (INTERLEAVED) {
             float c = cosines[at / 2], s = sines[at / 2], low = x[i];
             x[i] = low * c - x[i + 1] * s;
             x[i + 1] = low * s + x[i + 1] * c;
         } else {
-            bool is_low = at < across;
-            int32_t pair = is_low ? at : at - across;
+            bool is_low = at < half;
+            int32_t pair = is_low ? at : at - half;
             float c = cosines[pair], s = sines[pair];
-            float other = to_float(head[is_low ? at + across : pair]);
-            x[i] = is_low ? x[i] * c - other * s : other * s + x[i] * c;
+            x[i] = is_low ? x[i] * c - partners[i] * s : partners[i] * s + x[i] * c;
         }
     }
 }
@@ -155,90 +97,99 @@ __device__ __forceinline__ float best_e4m3_scale(const float (&x)[ROW_CHUNK], fl
     return best;
 }
 
-/* Grid: tokens along x; along y the tasks of q, filled up to whole warps, then for each row of k
- * and of v row_lanes threads, of which those after head_dim do nothing. */
-template <class T, int PAIRS, bool INTERLEAVED>
-__global__ void rope_store_codes_kernel(const rope_store_launch a, int32_t head_tasks,
-                                        int32_t row_lanes) {
-    int32_t token = (int32_t)blockIdx.x, task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    int32_t q_tasks = a.num_q_heads * head_tasks;
-    int32_t q_threads = (q_tasks + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
-    T *row = qkv_row<T>(a);
-    const float *cosines = a.rope_table + (int64_t)a.positions[token] * a.rotary_dim;
-    if (task < q_threads) {
-        T *head = row + task / max(head_tasks, 1) * a.layout.head_dim;
-        if (task < q_tasks)
-            rotate<T, PAIRS, INTERLEAVED>(a, cosines, head, head, task % head_tasks);
-        return;
-    }
-    int32_t index = (task - q_threads) / row_lanes; /* of the row: k's heads, then v's */
-    int32_t first = (task - q_threads) % row_lanes * ROW_CHUNK;
-    bool is_used = index < 2 * a.layout.num_kv_heads && first < a.layout.head_dim;
-    const T *head = row + (a.num_q_heads + index) * a.layout.head_dim;
-    float x[ROW_CHUNK] = {};
-    if (is_used) {
-        load_floats(x, head + first);
-        if (index < a.layout.num_kv_heads)
-            rotate_chunk<T, INTERLEAVED>(a, cosines, head, first, x);
-    }
+/* Stores ROW_CHUNK elements of a row as codes of one scale for all of it, if there is a slot for
+ * them; every lane of the warp takes part. */
+__device__ __forceinline__ void store_codes(const rope_store_launch &a, int32_t slot, kv_part part,
+                                            int32_t head, int32_t first,
+                                            const float (&x)[ROW_CHUNK], int32_t lanes) {
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < ROW_CHUNK; i++)
         largest = max(largest, __float_as_uint(x[i]) & 0x7fffffff);
-    float scale = kv_scale_of(a.layout.type, max_of_lanes(largest, row_lanes));
+    float scale = kv_scale_of(a.layout.type, max_of_lanes(largest, lanes));
     if (a.layout.type == KV_E4M3)
-        scale = best_e4m3_scale(x, scale, row_lanes);
-    int32_t slot = a.slots[token];
-    if (!is_used || slot < 0)
+        scale = best_e4m3_scale(x, scale, lanes);
+    if (slot < 0)
         return;
-    kv_part part = index < a.layout.num_kv_heads ? KV_PART_K : KV_PART_V;
-    int32_t kv_head = index - (int32_t)part * a.layout.num_kv_heads;
-    *reinterpret_cast<uint2 *>(cache_row<uint8_t>(a, slot, part, kv_head) + first) =
+    *reinterpret_cast<uint2 *>(cache_row<uint8_t>(a, slot, part, head) + first) =
         pack_codes(a.layout.type, x, scale);
     if (first == 0)
-        *reinterpret_cast<float *>(cache_plane(a, slot, part, kv_head) +
+        *reinterpret_cast<float *>(cache_plane(a, slot, part, head) +
                                    kv_scale_offset(&a.layout, slot % a.layout.block_size)) = scale;
 }
 
-template <class T, int PAIRS, bool INTERLEAVED>
-static void launch_codes(cudaStream_t stream, const rope_store_launch &a) {
-    int32_t head_tasks = a.rotary_dim / 2 / PAIRS, row_lanes = 1;
-    while (row_lanes * ROW_CHUNK < a.layout.head_dim)
-        row_lanes *= 2;
-    int32_t total =
-        a.num_q_heads * head_tasks + WARP_SIZE - 1 + 2 * a.layout.num_kv_heads * row_lanes;
-    dim3 grid((unsigned)a.num_tokens, (unsigned)((total + BLOCK - 1) / BLOCK));
-    LAUNCH((rope_store_codes_kernel<T, PAIRS, INTERLEAVED>), grid, BLOCK, 0, stream, a, head_tasks,
-           row_lanes);
+/* Grid: tokens along x; along y their heads of q, k and v. Along x of a block are the lanes of a
+ * row, a power of two, of which those after head_dim have nothing. */
+template <class T, bool INTERLEAVED, bool CODES>
+__global__ void rope_store_kernel(const rope_store_launch a) {
+    int32_t token = (int32_t)blockIdx.x, lanes = (int32_t)blockDim.x;
+    int32_t num_kv_heads = a.layout.num_kv_heads, head_dim = a.layout.head_dim;
+    int32_t index = (int32_t)(blockIdx.y * blockDim.y + threadIdx.y);
+    int32_t first = (int32_t)threadIdx.x * ROW_CHUNK, kv_index = index - a.num_q_heads;
+    bool is_used = index < a.num_q_heads + 2 * num_kv_heads && first < head_dim;
+    bool is_q = kv_index < 0, is_v = kv_index >= num_kv_heads;
+    bool turns = is_used && !is_v && first < a.rotary_dim;
+    T *head = static_cast<T *>(a.qkv) +
+              ((int64_t)token * (a.num_q_heads + 2 * num_kv_heads) + index) * head_dim;
+    float x[ROW_CHUNK] = {}, partners[ROW_CHUNK] = {};
+    if (is_used)
+        load_floats(x, head + first);
+    if (turns && !INTERLEAVED)
+        load_partners(partners, head, first, a.rotary_dim);
+    __syncwarp(); /* before another lane writes what this one reads */
+    const float *norm = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    if (a.q_norm != nullptr) {
+        float squares = 0.0f, weight[ROW_CHUNK] = {};
+#pragma unroll
+        for (int i = 0; i < ROW_CHUNK; i++)
+            squares += x[i] * x[i];
+        float scale = rsqrtf(sum_of_lanes(squares, lanes) / (float)head_dim + a.norm_epsilon);
+        if (is_used && !is_v) {
+            load_floats(weight, norm + first);
+#pragma unroll
+            for (int i = 0; i < ROW_CHUNK; i++)
+                x[i] = x[i] * scale * weight[i];
+        }
+        if (turns && !INTERLEAVED) {
+            load_partners(weight, norm, first, a.rotary_dim);
+#pragma unroll
+            for (int i = 0; i < ROW_CHUNK; i++)
+                partners[i] = partners[i] * scale * weight[i];
+        }
+    }
+    if (turns)
+        rotate_chunk<INTERLEAVED>(a.rope_table + (int64_t)a.positions[token] * a.rotary_dim,
+                                  a.rotary_dim, first, x, partners);
+    if (is_q && is_used && (turns || norm != nullptr))
+        store_floats(head + first, x);
+    int32_t slot = is_used && !is_q ? a.slots[token] : -1;
+    kv_part part = is_v ? KV_PART_V : KV_PART_K;
+    int32_t kv_head = is_v ? kv_index - num_kv_heads : kv_index;
+    if (!CODES) {
+        if (slot >= 0)
+            store_floats(cache_row<T>(a, slot, part, kv_head) + first, x);
+    } else if (__any_sync(FULL_MASK, !is_q)) {
+        store_codes(a, slot, part, kv_head, first, x, lanes);
+    }
 }
 
-template <class T, int PAIRS, int COPY, bool INTERLEAVED>
-static void launch_tasks(cudaStream_t stream, const rope_store_launch &a) {
-    if (kv_type_has_scales(a.layout.type)) {
-        launch_codes<T, PAIRS, INTERLEAVED>(stream, a);
-        return;
-    }
-    head_tasks tasks = {a.rotary_dim / 2 / PAIRS, (a.layout.head_dim - a.rotary_dim) / COPY,
-                        a.layout.head_dim / COPY};
-    int32_t total = a.num_q_heads * tasks.rotate +
-                    a.layout.num_kv_heads * (tasks.rotate + tasks.copy_rest + tasks.copy_all);
-    dim3 grid((unsigned)a.num_tokens, (unsigned)((total + BLOCK - 1) / BLOCK));
-    LAUNCH((rope_store_kernel<T, PAIRS, COPY, INTERLEAVED>), grid, BLOCK, 0, stream, a, tasks);
+template <class T, bool INTERLEAVED, bool CODES>
+static void launch_rows(cudaStream_t stream, const rope_store_launch &a) {
+    int32_t lanes = 1, num_rows = a.num_q_heads + 2 * a.layout.num_kv_heads;
+    while (lanes * ROW_CHUNK < a.layout.head_dim)
+        lanes *= 2;
+    int32_t rows = BLOCK / lanes; /* of a block */
+    dim3 grid((unsigned)a.num_tokens, (unsigned)((num_rows + rows - 1) / rows));
+    dim3 block((unsigned)lanes, (unsigned)rows);
+    LAUNCH((rope_store_kernel<T, INTERLEAVED, CODES>), grid, block, 0, stream, a);
 }
 
 template <class T> static void launch_order(cudaStream_t stream, const rope_store_launch &a) {
-    bool aligned = is_aligned_16(a.qkv);
-    if (a.interleaved) {
-        if (aligned && a.rotary_dim % 8 == 0)
-            launch_tasks<T, 4, 8, true>(stream, a);
-        else
-            launch_tasks<T, 1, 1, true>(stream, a);
-    } else {
-        if (aligned && a.rotary_dim % 16 == 0)
-            launch_tasks<T, 8, 8, false>(stream, a);
-        else
-            launch_tasks<T, 1, 1, false>(stream, a);
-    }
+    bool codes = kv_type_has_scales(a.layout.type);
+    if (a.interleaved)
+        codes ? launch_rows<T, true, true>(stream, a) : launch_rows<T, true, false>(stream, a);
+    else
+        codes ? launch_rows<T, false, true>(stream, a) : launch_rows<T, false, false>(stream, a);
 }
 
 cudaError_t launch_rope_store(cudaStream_t stream, const struct rope_store_launch *args) {

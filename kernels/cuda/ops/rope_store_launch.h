@@ -1,4 +1,5 @@
-/* Rotates q in place, and k while storing it; stores k and v in the tokens' slots. */
+/* Normalises and rotates q in place, and k while storing it; stores k and v in the tokens' slots.
+ */
 #ifndef QUIRE_KERNELS_CUDA_OPS_ROPE_STORE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_OPS_ROPE_STORE_LAUNCH_H
 
@@ -15,8 +16,10 @@ extern "C" {
 /* The fields of `struct rope_store_args` of kernels/backend.h, flattened; pointers are to device
  * memory. */
 struct rope_store_launch {
-    void *qkv;               /* [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim] */
-    const float *rope_table; /* [positions, rotary_dim]: cosines, then sines */
+    void *qkv;                    /* [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    const float *rope_table;      /* [positions, rotary_dim]: cosines, then sines */
+    const float *q_norm, *k_norm; /* [head_dim]; both NULL: none */
+    float norm_epsilon;
     const int32_t *positions;
     const int32_t *slots;
     char *cache; /* the pool, laid out as `layout` */

@@ -639,7 +639,8 @@ static void test_switches_together(void **state) {
         }
         if (config.moe.num_experts > 0)
             config.pre_norm = true;
-        if (config.latent.kv_rank > 0)
+        if (config.latent.kv_rank > 0 ||
+            (config.qk_norm == QK_NORM_HEAD && config.norm == NORM_LAYER))
             config.qk_norm = QK_NORM_NONE;
         snprintf(label, sizeof(label), "switches %#x, biased %d", chosen, repeat % 2);
         check(label, &config, repeat % 2 == 1, logits);

@@ -91,13 +91,9 @@ static void test_norm(void **state) {
     struct backend *b = *state;
     float x[2][4] = {{1, 1, 1, 1}, {0, 0, 6, 8}}; /* root mean squares 1 and 5 */
     const float weight[4] = {1, 2, 3, 4};
-    b->ops->norm(b, &(struct norm_args){.x = x,
-                                        .weight = weight,
-                                        .out = x,
-                                        .num_rows = 2,
-                                        .row_stride = 4,
-                                        .num_groups = 1,
-                                        .width = 4});
+    b->ops->norm(
+        b, &(struct norm_args){
+               .x = x, .weight = weight, .out = x, .num_rows = 2, .row_stride = 4, .width = 4});
     assert_floats(x[0], (const float[]){1, 2, 3, 4, 0, 0, 3.6f, 6.4f}, 8);
     float zero[2] = {0, 0};
     b->ops->norm(b, &(struct norm_args){.x = zero,
@@ -105,7 +101,6 @@ static void test_norm(void **state) {
                                         .out = zero,
                                         .num_rows = 1,
                                         .row_stride = 2,
-                                        .num_groups = 1,
                                         .width = 2,
                                         .epsilon = 1e-5f});
     assert_floats(zero, (const float[]){0, 0}, 2);
