@@ -135,12 +135,6 @@ static void normalise_q_and_k(const struct forward_pass *pass, const struct laye
     normalise_heads(pass, &w->k_norm, shard->num_heads, shard->num_kv_heads, total_kv_heads);
 }
 
-int32_t forward_pass_attention_width(const struct forward_pass *pass) {
-    const struct latent_config *latent = &pass->config->latent;
-    return latent->kv_rank > 0 ? pass->shard->num_heads * latent->value_dim
-                               : model_shard_q_width(pass->shard, pass->config);
-}
-
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out) {
     struct backend *b = pass->backend;

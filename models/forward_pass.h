@@ -76,16 +76,12 @@ void forward_pass_end_branch(const struct forward_pass *pass, const struct buffe
                              const struct buffer *post_norm);
 
 /* qkv = x Wqkv; q and k are normalised if the model does that, and rotated; k and v are stored in
- * the cache; out = attention of q over the cache: [tokens, attention width]. With out NULL no
- * attention is computed. Overwrites `wide`; `out` may be x. Collective if a norm spans the heads of
- * several ranks. */
+ * the cache; out = attention of q over the cache: [tokens, q width], unless out is NULL. Overwrites
+ * `wide`; `out` may be x. Collective if a norm spans the heads of several ranks. */
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out);
 
-/* The width of what the rank's heads give: that of q, or latent attention's values. */
-int32_t forward_pass_attention_width(const struct forward_pass *pass);
-
-/* mla.c: the same for latent attention. */
+/* mla.c: the same for latent attention; out [tokens, heads' values]. */
 void forward_pass_latent_attention(const struct forward_pass *pass, int32_t layer,
                                    const struct buffer *x, const struct buffer *out);
 

@@ -38,6 +38,7 @@
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
 #include "models/forward_pass.h"
+#include "models/layer.h"
 #include "models/recorded_steps.h"
 
 #include <stdlib.h>
@@ -274,106 +275,6 @@ static void embed(const struct forward_pass *pass) {
                                                         .width = pass->config->hidden_size});
 }
 
-/* narrow = norm(hidden), which a branch reads; without a norm before them branches read hidden. */
-static const struct buffer *branch_input(const struct forward_pass *pass,
-                                         const struct buffer *norm) {
-    if (!pass->config->pre_norm)
-        return &pass->hidden;
-    forward_pass_norm(pass, norm, pass->hidden.data, pass->narrow.data, pass->num_tokens, false);
-    return &pass->narrow;
-}
-
-static void run_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
-                          const struct buffer *out) {
-    if (pass->config->latent.kv_rank > 0)
-        forward_pass_latent_attention(pass, layer, x, out);
-    else
-        forward_pass_attention(pass, layer, x, out);
-}
-
-static void run_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
-    if (pass->config->layers[layer].is_sparse)
-        forward_pass_moe(pass, layer, x);
-    else
-        forward_pass_ffn(pass, layer, x);
-}
-
-/* After the attention, whose result is in `narrow`. */
-static void end_layer(const struct forward_pass *pass, int32_t layer) {
-    const struct layer_weights *w = &pass->weights->layers[layer];
-    forward_pass_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
-                               &pass->wide);
-    run_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
-}
-
-static void run_layer(const struct forward_pass *pass, int32_t layer) {
-    const struct layer_weights *w = &pass->weights->layers[layer];
-    run_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
-    end_layer(pass, layer);
-}
-
-static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
-    const struct layer_weights *w = &pass->weights->layers[layer];
-    const struct buffer *x = branch_input(pass, &w->attention_norm);
-    run_attention(pass, layer, x, &pass->attended);
-    forward_pass_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
-    run_ffn(pass, layer, x);
-}
-
-/* --- The last layer, of the rows that are sampled alone --- */
-
-/* Where `wide` can be cut into a `wide` and a `narrow` of fewer rows. */
-static size_t half_of_wide(const struct forward_pass *pass) {
-    enum { ALIGNMENT = 256 };
-    return pass->wide.bytes / 2 / ALIGNMENT * ALIGNMENT;
-}
-
-/* Returns whether of the last layer's tokens only the batch's sample rows are read again, and are
- * so few that the others' room holds them. For the others the layer then only stores keys and
- * values. Several ranks would have to agree, and only the one that samples knows of sums. */
-static bool samples_few_rows(const struct llama *llama, const struct batch *batch) {
-    const struct forward_pass *pass = &llama->pass;
-    size_t wide_row = pass->wide.bytes / (size_t)llama->limits->max_num_batched_tokens;
-    bool reads_all = llama->states != NULL || pass->config->is_mtp || batch->num_hidden_sums > 0;
-    return pass->shard->has_head && pass->shard->num_ranks == 1 && !reads_all &&
-           !pass->has_adapters && !pass->config->parallel_residual &&
-           pass->narrow.bytes <= pass->wide.bytes &&
-           batch->num_sample_rows <= pass->num_tokens / 4 &&
-           (size_t)batch->num_sample_rows * wide_row <= half_of_wide(pass);
-}
-
-static void gather_sampled(const struct forward_pass *pass, const struct batch *batch,
-                           const struct buffer *x, int32_t width, const struct buffer *out) {
-    pass->backend->ops->gather_rows(pass->backend,
-                                    &(struct gather_rows_args){.x = x->data,
-                                                               .rows = batch->logit_rows,
-                                                               .out = out->data,
-                                                               .num_rows = batch->num_sample_rows,
-                                                               .width = width});
-}
-
-/* Returns where the sampled rows' hidden states are. */
-static const void *run_last_layer(const struct forward_pass *pass, int32_t layer,
-                                  const struct batch *batch) {
-    const struct layer_weights *w = &pass->weights->layers[layer];
-    bool has_rows = batch->num_sample_rows > 0;
-    struct forward_pass few = *pass;
-    size_t half = half_of_wide(pass);
-    few.num_tokens = batch->num_sample_rows;
-    few.hidden = pass->narrow;
-    few.wide.bytes = half;
-    few.narrow =
-        (struct buffer){.data = (char *)pass->wide.data + half, .bytes = pass->wide.bytes - half};
-    run_attention(pass, layer, branch_input(pass, &w->attention_norm),
-                  has_rows ? &pass->narrow : NULL);
-    if (has_rows) {
-        gather_sampled(pass, batch, &pass->narrow, forward_pass_attention_width(pass), &few.narrow);
-        gather_sampled(pass, batch, &pass->hidden, pass->config->hidden_size, &few.hidden);
-        end_layer(&few, layer);
-    }
-    return few.hidden.data;
-}
-
 static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {
     return (struct stage_rows_args){
         .x = pass->hidden.data, .num_rows = pass->num_tokens, .width = pass->config->hidden_size};
@@ -386,12 +287,19 @@ static void receive_hidden(const struct forward_pass *pass) {
         pass->backend->ops->receive_rows(pass->backend, &rows);
 }
 
+/* Returns whether rows of the last layer are read that are not sampled. With several ranks it is
+ * assumed: they would have to agree, and only the one that samples knows of hidden sums. */
+static bool reads_all_rows(const struct llama *llama, const struct batch *batch) {
+    const struct model_shard *shard = llama->pass.shard;
+    return !shard->has_head || shard->num_ranks > 1 || llama->states != NULL ||
+           llama->pass.config->is_mtp || batch->num_hidden_sums > 0;
+}
+
 /* Of the step that was begun. batch: NULL in a recording. */
 static void run_layers(struct llama *llama, const struct batch *batch) {
     struct forward_pass *pass = &llama->pass;
     const struct model_shard *shard = pass->shard;
-    int32_t last = shard->num_layers - 1;
-    bool few = batch != NULL && samples_few_rows(llama, batch);
+    int32_t last = shard->first_layer + shard->num_layers - 1;
     const struct stage_rows_args rows = hidden_rows(pass);
     if (shard->has_embedding)
         embed(pass);
@@ -399,12 +307,14 @@ static void run_layers(struct llama *llama, const struct batch *batch) {
         forward_pass_mtp_input(pass, llama->states, llama->slots);
     if (pass->has_adapters)
         forward_pass_choose_adapters(pass);
-    for (int32_t i = 0; i < shard->num_layers - few; i++)
-        if (pass->config->parallel_residual)
-            run_parallel_layer(pass, shard->first_layer + i);
-        else
-            run_layer(pass, shard->first_layer + i);
-    llama->sampled_hidden = few ? run_last_layer(pass, shard->first_layer + last, batch) : NULL;
+    for (int32_t layer = shard->first_layer; layer < last; layer++)
+        layer_run(pass, layer);
+    llama->sampled_hidden =
+        batch == NULL || reads_all_rows(llama, batch)
+            ? NULL
+            : layer_run_rows(pass, last, batch->logit_rows, batch->num_sample_rows);
+    if (llama->sampled_hidden == NULL)
+        layer_run(pass, last);
     if (!shard->has_head)
         pass->backend->ops->send_rows(pass->backend, &rows);
 }
