@@ -313,7 +313,7 @@ static void check_cache_read(struct attention_shape shape, int num_seqs) {
     int32_t lengths[ATTENTION_MAX_SEQS];
     size_t num_tokens = 0;
     for (int s = 0; s < num_seqs; s++) {
-        lengths[s] = 100 + 67 * s % 300;
+        lengths[s] = 70 + 67 * s % 130;
         num_tokens += (size_t)lengths[s];
         chunks[s] = (struct attention_chunk){s, lengths[s], 1};
     }
@@ -344,17 +344,16 @@ static void check_cache_read(struct attention_shape shape, int num_seqs) {
 }
 
 static void test_cache_is_read_once(void **state) {
-    static const int32_t dims[] = {64, 96, 128, 256};
     if (!attention_fixture.is_simulated)
         skip();
     for (enum kv_type type = KV_F16; type < NUM_KV_TYPES; type++)
-        for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-            if (type == kv_type_of_dtype(attention_fixture.dtype) ||
-                (kv_type_has_scales(type) && attention_is_taken(type))) {
-                check_cache_read((struct attention_shape){dims[i], 2, 4, 16, type}, 1);
-                check_cache_read((struct attention_shape){dims[i], 1, 3, 32, type}, 8);
-                check_cache_read((struct attention_shape){dims[i], 1, 8, 16, type}, 24);
-            }
+        if (type == kv_type_of_dtype(attention_fixture.dtype) ||
+            (kv_type_has_scales(type) && attention_is_taken(type))) {
+            check_cache_read((struct attention_shape){256, 1, 2, 16, type}, 1);
+            check_cache_read((struct attention_shape){96, 2, 4, 16, type}, 1);
+            check_cache_read((struct attention_shape){128, 1, 3, 32, type}, 8);
+            check_cache_read((struct attention_shape){64, 1, 8, 16, type}, 24);
+        }
 }
 
 /* What was compared before was cut into ranges and merged on this device, whatever its size. */
