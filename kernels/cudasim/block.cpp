@@ -1,6 +1,7 @@
 #include "block.h"
 
 #include "fatal.h"
+#include "cudasim/reads.h"
 #include "order.h"
 
 #include <stdio.h>
@@ -185,6 +186,8 @@ void run_grid(const launch_config &config, const std::function<void()> &body) {
     run_blocks(body);
     if (grid.interleaved)
         end_visibility();
+    if (reads_are_counted)
+        end_grid_reads(config.kernel_name);
     blocks_are_interleaved = false;
     running_kernel = nullptr;
 }

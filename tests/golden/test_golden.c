@@ -16,6 +16,7 @@
  */
 #include "kernels/kv_type.h"
 #include "tests/golden/golden_run.h"
+#include "tests/kernels/kernel_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -412,6 +413,45 @@ static void test_steps_take_no_memory(void **state) {
     assert_int_equal(free_bytes(f), f->free_bytes);
 }
 
+/* Of all matrices, as the file has them; the embedding's only where it is the head too. */
+static size_t matrix_bytes(const struct tensor_file *file) {
+    const bool is_tied = tensor_file_find(file, "output.weight") == NULL;
+    size_t bytes = 0;
+    for (size_t i = 0; i < tensor_file_num_tensors(file); i++) {
+        const struct tensor_info *tensor = tensor_file_tensor(file, i);
+        const bool is_embedding = text_is(tensor->name, "token_embd.weight");
+        if (tensor->num_dims == 2 && (is_tied || !is_embedding))
+            bytes += tensor->bytes;
+    }
+    return bytes;
+}
+
+/* A decode step reads weights and cache once, by the simulator's count. Models whose rows are
+ * shorter than what a product takes at once are left out. */
+static void test_decode_reads_once(void **state) {
+    struct fixture *f = *state;
+    const bool is_wide = strcmp(f->name, "tiny-bf16") == 0 || strcmp(f->name, "wide-f16") == 0 ||
+                         strcmp(f->name, "kquants") == 0;
+    if (!is_wide || !f->device.batch_invariant || f->device.num_ranks > 1 || has_quantised_kv(f))
+        skip();
+    struct golden_sequence sequence = straight;
+    const struct kv_cache *cache = &f->run.ranks[0].cache;
+    const int32_t num_prompt = f->golden.num_prompt;
+    golden_run_step(&f->run, &sequence, f->golden.prompt, num_prompt, NULL);
+    if (!kernel_fixture_count_reads(f->run.backend))
+        skip();
+    golden_run_step(&f->run, &sequence, f->golden.greedy, 1, NULL);
+    const size_t needed = matrix_bytes(f->run.model->file) +
+                          kv_layer_bytes(&cache->layout) / (size_t)cache->layout.block_size *
+                              (size_t)cache->layout.num_layers * (size_t)(num_prompt + 1);
+    const uint64_t num_read = kernel_fixture_bytes_read(f->run.backend, "packed_", NULL, 0) +
+                              kernel_fixture_bytes_read(f->run.backend, "attention_kernel",
+                                                        cache->buffer.data, cache->buffer.bytes);
+    print_message("# a decode step reads %.4f times its weights and cache\n",
+                  (double)num_read / (double)needed);
+    assert_true(num_read >= needed && (double)num_read <= 1.03 * (double)needed);
+}
+
 static bool read_device(int argc, char **argv, struct golden_device *out) {
     enum kv_type kv_type = KV_F32;
     if (strncmp(argv[argc - 1], "kv-", 3) == 0 &&
@@ -458,6 +498,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_with_company, &fixture),
         cmocka_unit_test_prestate(test_blocks_behind_the_window, &fixture),
         cmocka_unit_test_prestate(test_steps_take_no_memory, &fixture),
+        cmocka_unit_test_prestate(test_decode_reads_once, &fixture),
         cmocka_unit_test_prestate(test_ranks_as_one, &fixture),
         cmocka_unit_test_prestate(test_stages_change_no_bit, &fixture),
         cmocka_unit_test_prestate(test_ranks_are_repeatable, &fixture),

@@ -303,6 +303,59 @@ static void test_without_memory(void **state) {
     backend_close(b);
 }
 
+/* A decode step reads each token of each KV head once, however many query heads share it. */
+static void check_cache_read(struct attention_shape shape, int num_seqs) {
+    struct backend *b = attention_fixture.backends[0];
+    struct attention_scene scene;
+    struct attention_pool pool;
+    struct attention_chunk chunks[ATTENTION_MAX_SEQS] = {0};
+    struct attention_step step;
+    int32_t lengths[ATTENTION_MAX_SEQS];
+    size_t num_tokens = 0;
+    for (int s = 0; s < num_seqs; s++) {
+        lengths[s] = 70 + 67 * s % 130;
+        num_tokens += (size_t)lengths[s];
+        chunks[s] = (struct attention_chunk){s, lengths[s], 1};
+    }
+    attention_scene_init(&scene, shape, num_seqs, lengths);
+    attention_pool_init(&pool, &scene, b, 1);
+    attention_store_before(&scene, &pool, num_seqs, chunks);
+    attention_step_init(&step, &scene, &pool, num_seqs, chunks);
+    struct attention_args args = attention_args_of(&scene, &pool);
+    args.qkv = attention_store(&scene, &pool, &step);
+    args.out = kernel_fixture_put(b, pool.dtype, NULL,
+                                  (size_t)step.inputs.num_tokens * (size_t)scene.out_floats);
+    kernel_fixture_count_reads(b);
+    b->ops->paged_attention(b, &args);
+    kernel_fixture_synchronize(b);
+    const struct kv_layout *l = &pool.cache.layout;
+    size_t needed = 2 * (size_t)l->num_kv_heads * num_tokens *
+                    (kv_row_bytes(l) + (kv_type_has_scales(l->type) ? sizeof(float) : 0));
+    uint64_t num_read = kernel_fixture_bytes_read(b, "attention_kernel", pool.cache.buffer.data,
+                                                  pool.cache.buffer.bytes);
+    if (num_read < needed || (double)num_read > 1.03 * (double)needed)
+        fail_msg("%d sequences read %llu bytes of the cache instead of %zu", num_seqs,
+                 (unsigned long long)num_read, needed);
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_free(b, (void *)(uintptr_t)args.qkv);
+    attention_step_finish(&step);
+    attention_pool_finish(&pool);
+    attention_scene_finish(&scene);
+}
+
+static void test_cache_is_read_once(void **state) {
+    if (!attention_fixture.is_simulated)
+        skip();
+    for (enum kv_type type = KV_F16; type < NUM_KV_TYPES; type++)
+        if (type == kv_type_of_dtype(attention_fixture.dtype) ||
+            (kv_type_has_scales(type) && attention_is_taken(type))) {
+            check_cache_read((struct attention_shape){256, 1, 2, 16, type}, 1);
+            check_cache_read((struct attention_shape){96, 2, 4, 16, type}, 1);
+            check_cache_read((struct attention_shape){128, 1, 3, 32, type}, 8);
+            check_cache_read((struct attention_shape){64, 1, 8, 16, type}, 24);
+        }
+}
+
 /* What was compared before was cut into ranges and merged on this device, whatever its size. */
 static void test_ranges_were_split(void **state) {
     uint64_t num_split = attention_fixture.backends[0]->paths.split_ranges;
@@ -325,6 +378,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_window_beyond_context),
         cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_cache_is_read_once),
         cmocka_unit_test(test_ranges_were_split),
     };
     attention_fixture_open(argc, argv, 0, 0);

@@ -6,6 +6,7 @@
  * are compared twice: nearly equal to the product of the activations as they are rounded, and
  * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16 and
  * FP8 weights where a level rounds activations to BF16 before them. */
+#include "kernels/cuda/packed/packed_layout.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/weights_fixture.h"
@@ -374,6 +375,60 @@ static void test_gated(void **state) {
     }
 }
 
+/* What a product of so many rows reads of a row of weights: all of it once, but that both chunks of
+ * a block of 256 read its factors, and that tiles of types with a min are half as wide. */
+static size_t bytes_to_read(enum dtype dtype, int32_t cols, int32_t num_rows) {
+    const int index = packed_form_index(dtype);
+    if (index < 0)
+        return dtype_row_bytes(dtype, (size_t)cols);
+    const struct packed_form *form = &packed_forms[index];
+    size_t bytes = 0;
+    for (int plane = 0; plane < PACKED_NUM_PLANES; plane++)
+        bytes += (size_t)packed_pair_bytes(form, plane);
+    if (form->block > PACKED_CHUNK)
+        bytes += (size_t)packed_pair_bytes(form, PACKED_FACTORS);
+    return bytes * (size_t)(cols / (2 * PACKED_CHUNK)) * (form->has_min && num_rows > 32 ? 2 : 1);
+}
+
+static void check_weights_read(struct backend *b, enum dtype dtype, int32_t num_rows) {
+    enum { ROWS = 128, COLS = 512 };
+    uint64_t seed = 31;
+    struct weights w = {.cols = COLS};
+    weights_add_part(&fixture, &w, dtype, ROWS, false, &seed);
+    struct matrix *matrix = weights_create(&fixture, b, &w);
+    float *x = kernel_fixture_rounded_floats(&fixture, &seed, (size_t)num_rows * COLS);
+    const struct linear_args args = {
+        .x = kernel_fixture_put(b, fixture.dtype, x, (size_t)num_rows * COLS),
+        .weight = matrix,
+        .out = kernel_fixture_put(b, fixture.dtype, NULL, (size_t)num_rows * ROWS),
+        .num_rows = num_rows,
+        .scale = 1};
+    kernel_fixture_count_reads(b);
+    b->ops->linear(b, &args);
+    kernel_fixture_synchronize(b);
+    uint64_t num_read = kernel_fixture_bytes_read(b, "packed_", NULL, 0);
+    if (num_read != ROWS * bytes_to_read(dtype, COLS, num_rows))
+        fail_msg("%s: %d rows read %llu bytes of weights instead of %zu", dtype_name(dtype),
+                 num_rows, (unsigned long long)num_read,
+                 ROWS * bytes_to_read(dtype, COLS, num_rows));
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_free(b, (void *)(uintptr_t)args.x);
+    free(x);
+    b->ops->matrix_destroy(b, matrix);
+    weights_finish(&w);
+}
+
+/* Our own products, of which batch-invariant takes no others. */
+static void test_weights_are_read_once(void **state) {
+    static const int32_t row_counts[] = {1, 8, 32, 64};
+    if (!fixture.is_simulated || !fixture.bits_equal)
+        skip();
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        for (size_t i = 0; i < sizeof(row_counts) / sizeof(row_counts[0]); i++)
+            if (dtype == (int)fixture.dtype || packed_form_index((enum dtype)dtype) >= 0)
+                check_weights_read(fixture.backends[0], (enum dtype)dtype, row_counts[i]);
+}
+
 /* Products of one matrix one after the other, so that what is kept of one is used by the next. */
 static void test_one_matrix_many_times(void **state) {
     uint64_t seed = 11;
@@ -601,6 +656,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_many_rows_of_weights),
         cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_weights_are_read_once),
         cmocka_unit_test(test_one_matrix_many_times),
         cmocka_unit_test(test_extreme_codes),
         cmocka_unit_test(test_extreme_factors),

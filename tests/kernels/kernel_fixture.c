@@ -294,17 +294,34 @@ struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part
 
 /* --- Runs and results --- */
 
-typedef int (*set_order_function)(const char *spelling);
-
-/* The simulator's own function; NULL on other backends. */
-static set_order_function find_set_order(const struct backend *b) {
+/* A function of the simulator's own; NULL on other backends. */
+static void *find_simulators(const struct backend *b, const char *function) {
     if (strcmp(b->name, "cuda-sim") != 0)
         return NULL;
     void *module = dlopen("libquire-cuda-sim.so", RTLD_LAZY | RTLD_NOLOAD);
     assert_non_null(module);
-    set_order_function set_order = (set_order_function)dlsym(module, "cudasim_set_order");
-    assert_true(set_order != NULL);
-    return set_order;
+    void *found = dlsym(module, function);
+    assert_non_null(found);
+    return found;
+}
+
+typedef int (*set_order_function)(const char *spelling);
+
+static set_order_function find_set_order(const struct backend *b) {
+    return (set_order_function)find_simulators(b, "cudasim_set_order");
+}
+
+bool kernel_fixture_count_reads(const struct backend *b) {
+    void (*count_reads)(void) = (void (*)(void))find_simulators(b, "cudasim_count_reads");
+    if (count_reads != NULL)
+        count_reads();
+    return count_reads != NULL;
+}
+
+uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,
+                                   size_t bytes) {
+    typedef uint64_t (*bytes_read_function)(const char *kernel, const void *begin, size_t bytes);
+    return ((bytes_read_function)find_simulators(b, "cudasim_bytes_read"))(kernel, begin, bytes);
 }
 
 void kernel_fixture_run(struct backend *b, void (*op)(struct backend *b, const void *args),

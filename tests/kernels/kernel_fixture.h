@@ -85,6 +85,14 @@ struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part
 void kernel_fixture_run(struct backend *b, void (*op)(struct backend *b, const void *args),
                         const void *args, const void *out, size_t bytes);
 
+/* Counts what kernels read from here on, on the simulator
+ * (kernels/cudasim/include/cudasim/reads.h); elsewhere returns false. */
+bool kernel_fixture_count_reads(const struct backend *b);
+/* Then, after a wait: stops, and returns the bytes that kernels whose name holds the text read of
+ * that memory; begin NULL: of weights. */
+uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,
+                                   size_t bytes);
+
 /* Fails unless every |actual - expected| <= tolerance * (1 + |expected|). */
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
                                 double tolerance);

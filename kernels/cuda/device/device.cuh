@@ -6,7 +6,8 @@
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)   kernel<<<...>>>(...)
  *   mma_m16n8k16<T>, subtract2<T>, multiply2<T>, ldmatrix_x4, ldmatrix_x4_trans, copy_async_16,
  * copy_async_4, copy_async_commit, copy_async_wait<N>, exp2_fast, opaque instructions without a
- * CUDA function; all inline PTX is in device_ptx.cuh, all emulation in kernels/cudasim
+ * CUDA function; load_weights, load_global   reads that the simulator counts; all inline PTX is in
+ * device_ptx.cuh, all emulation in kernels/cudasim
  *   __nv_bfloat16, __half        element types; to_float, from_float<T>, pack2<T> convert
  *
  * and of CUDA itself: thread and block indices, __shared__, __syncthreads, __syncwarp,

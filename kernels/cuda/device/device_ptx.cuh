@@ -22,6 +22,14 @@ __device__ __forceinline__ uint32_t opaque(uint32_t x) {
     return x;
 }
 
+/* Reads of weights, and of other arrays, which the simulator counts. */
+template <class V> __device__ __forceinline__ V load_weights(const V *p) {
+    return *p;
+}
+template <class V> __device__ __forceinline__ V load_global(const V *p) {
+    return *p;
+}
+
 /* acc += A B for one warp: A 16 x 16 row major, B 16 x 8 column major, both T; acc 16 x 8 float.
  * Lane l = 4 g + t holds rows g and g + 8: acc[0..1] at (g, 2t..2t+1), acc[2..3] at (g + 8, ..);
  * a[0] (g, 2t..), a[1] (g + 8, 2t..), a[2] (g, 2t + 8..), a[3] (g + 8, 2t + 8..);

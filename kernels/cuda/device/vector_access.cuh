@@ -11,7 +11,7 @@ template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16
 };
 
 template <int N, class T> __device__ __forceinline__ void load_floats(float (&out)[N], const T *p) {
-    vector_of<T, N> v = *reinterpret_cast<const vector_of<T, N> *>(p);
+    vector_of<T, N> v = load_global(reinterpret_cast<const vector_of<T, N> *>(p));
 #pragma unroll
     for (int i = 0; i < N; i++)
         out[i] = to_float(v.element[i]);

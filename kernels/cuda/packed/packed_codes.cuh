@@ -52,18 +52,18 @@ template <> struct chunk_words<PLAIN> { uint32_t pairs[PACKED_CHUNK / 32][4]; };
 template <int BYTES, int N>
 __device__ __forceinline__ void load_words(uint32_t (&out)[N], const uint8_t *p) {
     if constexpr (BYTES == 1)
-        out[0] = *p;
+        out[0] = load_weights(p);
     else if constexpr (BYTES == 2)
-        out[0] = *reinterpret_cast<const uint16_t *>(p);
+        out[0] = load_weights(reinterpret_cast<const uint16_t *>(p));
     else if constexpr (BYTES == 4)
-        out[0] = *reinterpret_cast<const uint32_t *>(p);
+        out[0] = load_weights(reinterpret_cast<const uint32_t *>(p));
     else if constexpr (BYTES == 8) {
-        uint2 words = *reinterpret_cast<const uint2 *>(p);
+        uint2 words = load_weights(reinterpret_cast<const uint2 *>(p));
         out[0] = words.x, out[1] = words.y;
     } else if constexpr (BYTES > 0)
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i++) {
-            uint4 words = reinterpret_cast<const uint4 *>(p)[i];
+            uint4 words = load_weights(reinterpret_cast<const uint4 *>(p) + i);
             out[4 * i] = words.x, out[4 * i + 1] = words.y;
             out[4 * i + 2] = words.z, out[4 * i + 3] = words.w;
         }
@@ -108,8 +108,8 @@ __device__ __forceinline__ void load_chunk(chunk_words<PLAIN> &out, const packed
 #pragma unroll
     for (int j = 0; j < PACKED_CHUNK / 32; j++) {
         const bool is_there = column + 32 * j < cols;
-        const uint4 pairs =
-            is_there ? reinterpret_cast<const uint4 *>(at)[4 * j] : make_uint4(0, 0, 0, 0);
+        const uint4 pairs = is_there ? load_weights(reinterpret_cast<const uint4 *>(at) + 4 * j)
+                                     : make_uint4(0, 0, 0, 0);
         out.pairs[j][0] = pairs.x, out.pairs[j][1] = pairs.y;
         out.pairs[j][2] = pairs.z, out.pairs[j][3] = pairs.w;
     }

@@ -10,6 +10,7 @@
 #include "cudasim/intrinsics.h"
 #include "cudasim/launch.h"
 #include "cudasim/matrix.h"
+#include "cudasim/reads.h"
 #include "cudasim/thread.h"
 #include "cudasim/vector_types.h"
 

@@ -3,6 +3,7 @@
 #ifndef CUDASIM_INTRINSICS_H
 #define CUDASIM_INTRINSICS_H
 
+#include "cudasim/reads.h"
 #include "cudasim/thread.h"
 
 #include <math.h>
@@ -114,7 +115,7 @@ static inline float max(float a, float b) {
 }
 
 template <class T> static inline T __ldg(const T *pointer) {
-    return *pointer;
+    return load_global(pointer);
 }
 static inline void __threadfence() {
     if (cudasim::blocks_are_interleaved)

@@ -191,6 +191,42 @@ static void test_copy_words(void **) {
         assert_int_equal(got[i], expected[i]);
 }
 
+/* 8 words of weights for a warp, of which one lane of the block reads one again; a row of x, and
+ * its first word again. */
+static __global__ void reading_kernel(const uint32_t *weights, const uint32_t *x, uint32_t *out) {
+    uint32_t sum = load_weights(weights + threadIdx.x % 32 / 4);
+    if (threadIdx.x == 5)
+        sum += load_weights(weights + 1);
+    out[blockIdx.x * 64 + threadIdx.x] = sum + load_global(x + threadIdx.x) + __ldg(x);
+}
+
+static __global__ void copying_kernel(const uint32_t *x, uint32_t *out) {
+    DYNAMIC_SHARED(uint32_t, shared);
+    copy_async_16(shared + threadIdx.x * 4, x + threadIdx.x * 4, threadIdx.x < 3);
+    copy_async_commit();
+    copy_async_wait<0>();
+    out[threadIdx.x] = shared[threadIdx.x * 4];
+}
+
+static void test_reads_are_counted(void **) {
+    device_array<uint32_t> weights(std::vector<uint32_t>(8, 1)), x(std::vector<uint32_t>(64, 2)),
+        out(128);
+    in_every_order([&] {
+        cudasim_count_reads();
+        LAUNCH(reading_kernel, 2, 64, 0, nullptr, weights.get(), x.get(), out.get());
+        LAUNCH(copying_kernel, 1, 16, 16 * 16, nullptr, x.get(), out.get());
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        assert_int_equal(cudasim_bytes_read("reading", nullptr, 0), 4 * 32 + 2 * 4);
+        assert_int_equal(cudasim_bytes_read("reading", x.get(), 256), 2 * (256 + 4 + 4));
+        assert_int_equal(cudasim_bytes_read("reading", x.get() + 1, 4), 2 * 4);
+        assert_int_equal(cudasim_bytes_read("copying", x.get(), 256), 3 * 16);
+        assert_int_equal(cudasim_bytes_read("", x.get(), 256), 2 * (256 + 4 + 4) + 3 * 16);
+        LAUNCH(copying_kernel, 1, 16, 16 * 16, nullptr, x.get(), out.get());
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        assert_int_equal(cudasim_bytes_read("copying", x.get(), 256), 3 * 16);
+    });
+}
+
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),
@@ -199,6 +235,7 @@ int main() {
         cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_copy_groups),
         cmocka_unit_test(test_copy_words),
+        cmocka_unit_test(test_reads_are_counted),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
