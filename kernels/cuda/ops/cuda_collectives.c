@@ -182,6 +182,8 @@ static bool enter_stage(struct cuda_backend *b) {
     struct cuda_comm *comm = b->comm;
     ncclUniqueId id = {{0}};
     char *own = (char *)comm->parts.data + (size_t)comm->rank * sizeof(id);
+    if (!CUDA_OK(b))
+        return false;
     CHECK(b->recording == NULL);
     if (comm->rank == 0)
         NCCL_TRY(b, comm->nccl->get_unique_id(&id));

@@ -5,11 +5,13 @@
  *
  *   greedy                  the likeliest token
  *   top_k, if that is less  that many of the likeliest: those of the whole row are among them
- *   neither top_k nor top_p the token that is drawn. Before, the ranks bring one another their
- *                           largest logits, and then what their tokens weigh by the largest of
- * these all others              the logits logprobs, but of others also what its tokens weigh, its
- * likeliest ones, and how many are likelier than a drawn or given one, whose logit the ranks bring
- * one another before
+ *   neither top_k nor top_p the token that is drawn
+ *   all others              the logits
+ *
+ * Before a token is drawn, the ranks bring one another their largest logits, and then what their
+ * tokens weigh by the largest of these. Of a row with logprobs, but for `all others`, each also
+ * tells what its tokens weigh, its likeliest ones, and how many are likelier than the row's token:
+ * the logit of one that is drawn or given the ranks bring one another before.
  *
  * A call's rows go in as many messages as the memory for the parts takes, one unless they are many
  * whole ones. */
