@@ -743,7 +743,7 @@ static const struct option_spec table[] = {
      .offset = FIELD(fast_sums),
      .default_text = "false",
      .meaning = "on several GPUs, sums by ncclAllReduce: less is sent, and results may depend on "
-                "the batch and the run; not with batch-invariant"},
+                "the batch and the run; not with batch-invariant or stages"},
     {.name = "enforce-eager",
      .type = OPTION_FLAG,
      .flags = OPTION_PER_MODEL,

@@ -532,8 +532,8 @@ struct backend_config {
                                     allows it to round activations to bf16 for products with BF16
                                     weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
-    bool fast_sums; /* CUDA: all_reduce by NCCL's own sum, in an order of its choice, which may
-                       depend on the number of rows and differ from run to run */
+    bool fast_sums; /* CUDA without a pipeline: all_reduce by NCCL's own sum, in an order of its
+                       choice, which may depend on the number of rows and the run */
     int32_t max_multiprocessors;       /* CUDA: work is split for at most this many; 0: for all */
     struct backend_group *group;       /* outlives the backend; NULL: no group */
     int32_t rank;                      /* in the group */

@@ -263,8 +263,14 @@ static int check_ranks(const struct options *options, const struct speculative_c
                      per_stage > 1 ? per_stage : num_stages);
 }
 
-/* NCCL chooses by the size of a sum, and so by the rows of the step, in which order it adds. */
+/* NCCL chooses by the size of a sum, and so by the rows of the step, in which order it adds. It
+ * adds up what all ranks have that it connects, of all stages. */
 static int check_sums(const struct options *options, struct error *err) {
+    if (options->fast_sums && options->pipeline_parallel_size > 1)
+        return error_set(err, ERROR_CONFIG,
+                         "fast-sums: works with one stage only: pipeline-parallel-size is %lld, "
+                         "and must be 1",
+                         (long long)options->pipeline_parallel_size);
     if (!options->fast_sums || !options->batch_invariant)
         return 0;
     return error_set(err, ERROR_CONFIG,

@@ -173,39 +173,18 @@ static bool is_sliced(const struct cuda_comm *comm, size_t bytes) {
 
 /* --- Sums by NCCL --- */
 
+/* NCCL's sum is of all ranks of a communicator, and stages have one together. */
 bool cuda_sums_by_nccl(const struct cuda_backend *b) {
-    return b->config.fast_sums && num_ranks_of(b) > 1;
-}
-
-/* The stage's ranks get the id of their communicator by that of all stages. */
-static bool enter_stage(struct cuda_backend *b) {
-    struct cuda_comm *comm = b->comm;
-    ncclUniqueId id = {{0}};
-    char *own = (char *)comm->parts.data + (size_t)comm->rank * sizeof(id);
-    if (!CUDA_OK(b))
-        return false;
-    CHECK(b->recording == NULL);
-    if (comm->rank == 0)
-        NCCL_TRY(b, comm->nccl->get_unique_id(&id));
-    cuda_staging_upload(b, own, &id, sizeof(id));
-    if (gather_parts(b, own, sizeof(id)) == NULL)
-        return false;
-    cuda_staging_fetch(b, &id, comm->parts.data, sizeof(id));
-    return NCCL_TRY(b,
-                    comm->nccl->comm_init_rank(&comm->stage_comm, comm->num_ranks, id, comm->rank));
+    return b->config.fast_sums && num_ranks_of(b) > 1 && !cuda_comm_is_shared(b->comm);
 }
 
 static void sum_by_nccl(struct cuda_backend *b, const void *x, void *out, size_t n) {
     const struct cuda_comm *comm = b->comm;
-    size_t bytes = n * dtype_row_bytes(b->base.activation_dtype, 1),
-           others = (size_t)comm->num_ranks - 1;
-    size_t sent = 2 * others * bytes / (size_t)comm->num_ranks;
-    if ((cuda_comm_is_shared(comm) && comm->stage_comm == NULL && !enter_stage(b)) ||
-        !cuda_comm_begin(b, sent, sent))
-        return;
-    ncclComm_t nccl_comm = cuda_comm_is_shared(comm) ? comm->stage_comm : comm->nccl_comm;
-    NCCL_TRY(b, comm->nccl->all_reduce(x, out, n, cuda_is_bf16(b) ? ncclBfloat16 : ncclFloat16,
-                                       ncclSum, nccl_comm, b->stream));
+    size_t bytes = n * dtype_row_bytes(b->base.activation_dtype, 1);
+    size_t sent = 2 * ((size_t)comm->num_ranks - 1) * bytes / (size_t)comm->num_ranks;
+    if (cuda_comm_begin(b, sent, sent))
+        NCCL_TRY(b, comm->nccl->all_reduce(x, out, n, cuda_is_bf16(b) ? ncclBfloat16 : ncclFloat16,
+                                           ncclSum, comm->nccl_comm, b->stream));
 }
 
 static void reduce_by_nccl(struct cuda_backend *b, const struct all_reduce_args *args) {

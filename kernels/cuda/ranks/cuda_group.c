@@ -298,11 +298,9 @@ static void abort_nccl(struct cuda_backend *b) {
     bool are_destroyed = true;
     while (b->graphs != NULL)
         are_destroyed &= cuda_graph_destroy(b, b->graphs);
-    if (comm->stage_comm != NULL && are_destroyed)
-        comm->nccl->comm_abort(comm->stage_comm);
     if (comm->nccl_comm != NULL && are_destroyed)
         comm->nccl->comm_abort(comm->nccl_comm);
-    comm->stage_comm = comm->nccl_comm = NULL;
+    comm->nccl_comm = NULL;
 }
 
 void cuda_comm_destroy(struct cuda_backend *b) {
@@ -310,9 +308,7 @@ void cuda_comm_destroy(struct cuda_backend *b) {
     if (comm == NULL)
         return;
     cuda_comm_look(b);
-    if (comm->stage_comm != NULL)
-        NCCL_TRY(b, comm->nccl->comm_destroy(comm->stage_comm));
-    if (comm->nccl_comm != NULL)
+    if (CUDA_OK(b) && comm->nccl_comm != NULL)
         NCCL_TRY(b, comm->nccl->comm_destroy(comm->nccl_comm));
     close_rank(comm->group, comm->work.num_ops);
     free(comm);
@@ -399,19 +395,14 @@ static void take_failure(struct cuda_backend *b) {
                   cuda_comm_peer(b->comm, b->comm->rank));
 }
 
-static void look_at_nccl(struct cuda_backend *b, ncclComm_t nccl_comm) {
-    ncclResult_t async_error = ncclSuccess;
-    if (nccl_comm != NULL)
-        NCCL_TRY(b, b->comm->nccl->comm_get_async_error(nccl_comm, &async_error));
-    NCCL_TRY(b, async_error);
-}
-
 void cuda_comm_look(struct cuda_backend *b) {
     struct cuda_comm *comm = b->comm;
+    ncclResult_t async_error = ncclSuccess;
     if (CUDA_OK(b) && !is_whole(comm))
         take_failure(b);
-    look_at_nccl(b, comm->nccl_comm);
-    look_at_nccl(b, comm->stage_comm);
+    if (CUDA_OK(b) && comm->nccl_comm != NULL)
+        NCCL_TRY(b, comm->nccl->comm_get_async_error(comm->nccl_comm, &async_error));
+    NCCL_TRY(b, async_error);
     if (CUDA_OK(b))
         return;
     fail_group(comm->group, cuda_comm_peer(comm, comm->rank), b->failure.message);

@@ -23,15 +23,14 @@ struct cuda_comm_work {
 };
 
 /* A rank's view of its group, and of the pipeline that this is a stage of: b->comm, NULL without
- * either. A pipeline has one communicator, and with fast_sums each of its stages another. */
+ * either. A pipeline has one communicator. */
 struct cuda_comm {
     struct cuda_group *group; /* of all ranks of the communicator */
     const struct nccl_library *nccl;
     int32_t rank, num_ranks; /* of the stage */
     int32_t first_peer;      /* the communicator's rank that is rank 0 of the stage */
     struct backend_group_traffic *traffic;
-    ncclComm_t nccl_comm;  /* NULL: not entered yet, or aborted */
-    ncclComm_t stage_comm; /* likewise: of a stage alone, entered with its first sum by NCCL */
+    ncclComm_t nccl_comm; /* NULL: not entered yet, or aborted */
     bool has_entered;
     struct cuda_comm_work work;
     struct buffer parts;               /* of all ranks, contiguous */
