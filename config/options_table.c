@@ -737,6 +737,13 @@ static const struct option_spec table[] = {
      .offset = FIELD(batch_invariant),
      .default_text = "false",
      .meaning = "also on CUDA, the output does not depend on what shares the step; slower"},
+    {.name = "fast-sums",
+     .type = OPTION_FLAG,
+     .flags = OPTION_PER_MODEL,
+     .offset = FIELD(fast_sums),
+     .default_text = "false",
+     .meaning = "on several GPUs, sums by ncclAllReduce: less is sent, and results may depend on "
+                "the batch and the run; not with batch-invariant or stages"},
     {.name = "enforce-eager",
      .type = OPTION_FLAG,
      .flags = OPTION_PER_MODEL,

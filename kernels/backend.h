@@ -359,8 +359,8 @@ struct sample_args {
 /* Collective, on two ranks or more: gives the same tokens as gather_columns followed by sample on
  * rank 0. For rows whose token depends only on temperature, top_k, top_p and min_p, only the logits
  * that may be sampled are gathered. On CUDA, where no host waits for a rank's results, these are
- * greedy rows, rows with a top_k of up to 256, and rows with neither top_k nor top_p. Other rows
- * are gathered whole. */
+ * greedy rows, rows with a top_k that is small enough, and rows with neither top_k nor top_p: with
+ * logprobs too, unless tokens are listed. Other rows are gathered whole. */
 struct vocab_parallel_sample_args {
     float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
     int32_t first_token; /* of the vocabulary, after the tokens of the ranks before */
@@ -534,9 +534,11 @@ struct backend_config {
                                     allows it to round activations to bf16 for products with BF16
                                     weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
-    int32_t max_multiprocessors; /* CUDA: work is split for at most this many; 0: for all */
-    struct backend_group *group; /* outlives the backend; NULL: no group */
-    int32_t rank;                /* in the group */
+    bool fast_sums; /* CUDA without a pipeline: all_reduce by NCCL's own sum, in an order of its
+                       choice, which may depend on the number of rows and the run */
+    int32_t max_multiprocessors;       /* CUDA: work is split for at most this many; 0: for all */
+    struct backend_group *group;       /* outlives the backend; NULL: no group */
+    int32_t rank;                      /* in the group */
     struct backend_pipeline *pipeline; /* outlives the backend; NULL: there is one stage */
     int32_t stage;                     /* in the pipeline */
 };
@@ -576,7 +578,8 @@ void backend_group_destroy(struct backend_group *group);
  * num_sample_rows to each once, or twice in the third case. Tokens that top_k, top_p or min_p may
  * keep are 16 bytes each, but at most 4 num_tokens per row, as much as a row that is gathered
  * whole, with 4 more bytes if there are any. On CUDA, also within a process: what NCCL is given, as
- * if each rank sent its part to each other one; wait_ns is 0. */
+ * if each rank sent its part to each other one, and 2 (R-1)/R of a sum with fast_sums; wait_ns is
+ * 0. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
     int64_t wait_ns; /* from the beginning of messages to their end; within a process, time waiting

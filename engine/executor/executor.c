@@ -476,7 +476,8 @@ void executor_plan_traffic(const struct model *model, const struct executor_conf
         int64_t activation_bytes = (int64_t)dtype_row_bytes(info->activation_dtype, 1);
         out[r] = info->has_dedicated_memory
                      ? (struct executor_traffic){model_shard_gpu_token_traffic(
-                                                     &shard, &model->config, activation_bytes),
+                                                     &shard, &model->config, activation_bytes,
+                                                     config->fast_sums),
                                                  model_shard_gpu_row_traffic(&shard)}
                      : (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
                                                  model_shard_row_traffic(&shard)};

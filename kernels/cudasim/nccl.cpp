@@ -6,6 +6,8 @@
 
 #include "fatal.h"
 
+#include "cudasim.h"
+
 #include <string.h>
 
 using namespace cudasim;
@@ -21,6 +23,7 @@ struct ncclComm {
 static const char *name_of(operation kind) {
     return kind == operation::all_gather  ? "ncclAllGather"
            : kind == operation::broadcast ? "ncclBroadcast"
+           : is_sum(kind)                 ? "ncclAllReduce"
                                           : "ncclSend";
 }
 
@@ -45,8 +48,65 @@ static void copy_between(communicator &all, int to, char *dst, int from, const v
     }
 }
 
+/* Calls touch(memory) with the rank's memory; of another process's rank, what came of it. */
+template <class Touch> static void with_memory(const rank_state &state, Touch touch) {
+    if (state.dev == nullptr) {
+        touch();
+        return;
+    }
+    device_at_work worker(*state.dev);
+    open_memory(*state.dev);
+    touch();
+}
+
+static float to_float(operation kind, uint16_t bits) {
+    return kind == operation::sum_f16 ? __half2float(__ushort_as_half(bits))
+                                      : __bfloat162float(__ushort_as_bfloat16(bits));
+}
+
+static uint16_t round_to(operation kind, float x) {
+    return kind == operation::sum_f16 ? __half_as_ushort(__float2half_rn(x))
+                                      : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+
+/* Around a ring, as NCCL does: the numbers are divided into as many pieces as there are ranks, and
+ * each piece's sum begins at another rank and is rounded at every one. So the bits depend on how
+ * many numbers there are. */
+static std::vector<uint16_t> add_in_ring(operation kind,
+                                         const std::vector<std::vector<uint16_t>> &parts) {
+    size_t num_ranks = parts.size(), n = parts[0].size();
+    std::vector<uint16_t> sums(n);
+    for (size_t i = 0; i < n; i++) {
+        size_t first = i * num_ranks / n + 1;
+        sums[i] = parts[first % num_ranks][i];
+        for (size_t r = 1; r < num_ranks; r++)
+            sums[i] = round_to(kind, to_float(kind, sums[i]) +
+                                         to_float(kind, parts[(first + r) % num_ranks][i]));
+    }
+    return sums;
+}
+
+static void add_together(communicator &all, const device &dev) {
+    size_t bytes = all.ranks[0].work.bytes;
+    std::vector<std::vector<uint16_t>> parts;
+    if (is_skipped(dev, "ncclAllReduce"))
+        return;
+    for (const rank_state &state : all.ranks) {
+        parts.emplace_back(bytes / sizeof(uint16_t));
+        with_memory(state, [&] { memcpy(parts.back().data(), state.work.send, bytes); });
+    }
+    const std::vector<uint16_t> sums = add_in_ring(all.ranks[0].work.kind, parts);
+    for (const rank_state &state : all.ranks)
+        if (state.dev != nullptr)
+            with_memory(state, [&] { memcpy(state.work.receive, sums.data(), bytes); });
+}
+
 static void do_together(communicator &all, const device &dev) {
     int num_ranks = (int)all.ranks.size();
+    if (is_sum(all.ranks[0].work.kind)) {
+        add_together(all, dev);
+        return;
+    }
     for (int to = 0; to < num_ranks; to++) {
         const rank_work &work = all.ranks[(size_t)to].work;
         char *dst = static_cast<char *>(work.receive);
@@ -193,6 +253,16 @@ static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, rank_work work
 static bool is_of_device(const void *data, size_t bytes) {
     api_call call;
     return bytes == 0 || range_within(call.dev.device_memory, data, bytes);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    size_t bytes = count * sizeof(uint16_t);
+    if ((type != ncclFloat16 && type != ncclBfloat16) || op != ncclSum || comm == nullptr ||
+        !is_of_device(send, bytes) || !is_of_device(receive, bytes))
+        return ncclInvalidArgument; /* NCCL has more types and operations; we do not use them */
+    operation kind = type == ncclFloat16 ? operation::sum_f16 : operation::sum_bf16;
+    return enqueue(comm, stream, {kind, send, receive, bytes, 0, {}});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, ncclDataType_t type,

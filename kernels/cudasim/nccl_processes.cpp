@@ -222,7 +222,7 @@ static void publish_messages(process_link &link, const rank_work &work, int peer
 void publish(communicator &all, int rank) {
     const rank_work &work = all.ranks[(size_t)rank].work;
     std::vector<outgoing> data;
-    if (work.kind == operation::all_gather ||
+    if (work.kind == operation::all_gather || is_sum(work.kind) ||
         (work.kind == operation::broadcast && work.root == rank))
         data.push_back({work.send, work.bytes});
     open_memory(*all.ranks[(size_t)rank].dev);

@@ -10,7 +10,11 @@
 
 namespace cudasim {
 
-enum class operation : uint32_t { all_gather, broadcast, exchange };
+enum class operation : uint32_t { all_gather, broadcast, exchange, sum_f16, sum_bf16 };
+
+inline bool is_sum(operation kind) {
+    return kind == operation::sum_f16 || kind == operation::sum_bf16;
+}
 
 /* One side of a message. */
 struct message {

@@ -246,11 +246,13 @@ int64_t model_shard_row_traffic(const struct model_shard *shard) {
 
 /* Each gets the parts of all. */
 int64_t model_shard_gpu_token_traffic(const struct model_shard *shard,
-                                      const struct model_config *config, int64_t activation_bytes) {
+                                      const struct model_config *config, int64_t activation_bytes,
+                                      bool fast_sums) {
     int64_t num_others = shard->num_ranks - 1;
     int64_t hidden_bytes = config->hidden_size * activation_bytes;
-    return num_others * (num_sums(shard) * hidden_bytes + 4 * num_norms(shard, config)) +
-           (shard->has_head ? 0 : hidden_bytes);
+    int64_t sum_bytes = num_others * num_sums(shard) * hidden_bytes;
+    return (fast_sums ? 2 * sum_bytes / shard->num_ranks : sum_bytes) +
+           4 * num_others * num_norms(shard, config) + (shard->has_head ? 0 : hidden_bytes);
 }
 
 int64_t model_shard_gpu_row_traffic(const struct model_shard *shard) {

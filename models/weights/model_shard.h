@@ -106,9 +106,10 @@ int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config);
 int64_t model_shard_row_traffic(const struct model_shard *shard);
 /* The same on GPUs, for activations of activation_bytes each, and the sums of small steps: those of
- * large ones are sent in slices. */
+ * large ones are sent in slices, as all are with fast_sums (backend_config). */
 int64_t model_shard_gpu_token_traffic(const struct model_shard *shard,
-                                      const struct model_config *config, int64_t activation_bytes);
+                                      const struct model_config *config, int64_t activation_bytes,
+                                      bool fast_sums);
 int64_t model_shard_gpu_row_traffic(const struct model_shard *shard);
 
 #endif

@@ -263,6 +263,21 @@ static int check_ranks(const struct options *options, const struct speculative_c
                      per_stage > 1 ? per_stage : num_stages);
 }
 
+/* NCCL chooses by the size of a sum, and so by the rows of the step, in which order it adds. It
+ * adds up what all ranks have that it connects, of all stages. */
+static int check_sums(const struct options *options, struct error *err) {
+    if (options->fast_sums && options->pipeline_parallel_size > 1)
+        return error_set(err, ERROR_CONFIG,
+                         "fast-sums: works with one stage only: pipeline-parallel-size is %lld, "
+                         "and must be 1",
+                         (long long)options->pipeline_parallel_size);
+    if (!options->fast_sums || !options->batch_invariant)
+        return 0;
+    return error_set(err, ERROR_CONFIG,
+                     "fast-sums: cannot be combined with batch-invariant: the order in which "
+                     "NCCL adds depends on the size of the step");
+}
+
 /* What is on its way between the device and a store. */
 #define STORE_HOST_BYTES ((size_t)64 << 20)
 
@@ -311,7 +326,7 @@ int engine_options_executor(const struct options *options, const struct model *m
     if (engine_options_read_speculative(options->speculative_config, &speculative, err) != 0)
         return -1;
     if (check_ranks(options, &speculative, err) != 0 || check_tiers(options, err) != 0 ||
-        check_role(options, err) != 0 ||
+        check_role(options, err) != 0 || check_sums(options, err) != 0 ||
         check_max_model_len(options->max_model_len, trained, err) != 0)
         return -1;
     *out = (struct executor_config){
@@ -320,6 +335,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .kv_type = kv_type_of(options->kv_cache_dtype),
         .quantization = parse_dtype(options->quantization),
         .batch_invariant = options->batch_invariant,
+        .fast_sums = options->fast_sums,
         .enforce_eager = options->enforce_eager,
         .gpu_memory_utilization = options->gpu_memory_utilization,
         .num_threads = (int32_t)options->threads,

@@ -365,6 +365,7 @@ int served_model_show(struct served_model *served, struct error *err) {
                           .cache_dtype = kv_type_name(served->info.kv_type),
                           .has_prefix_caching = options->enable_prefix_caching,
                           .num_ranks = served->info.num_ranks,
+                          .are_waits_known = !served->info.has_dedicated_memory,
                           .rank_memory = served->info.rank_memory,
                           .adapters = served->context.adapters,
                           .max_adapters = served->info.lora.num_slots},

@@ -121,9 +121,9 @@ static void cut(uint64_t *seed, int32_t vocab_size, int32_t num_ranks, int32_t *
     first_tokens[num_ranks] = vocab_size;
 }
 
-/* brought: as of the case. */
-static void check_call(const struct group_form *form, uint64_t *seed,
-                       const struct sample_call *call, float *brought) {
+/* brought: as of the case. Returns the bytes that all ranks have sent. */
+static uint64_t check_call(const struct group_form *form, uint64_t *seed,
+                           const struct sample_call *call, float *brought) {
     struct sample_output whole[MAX_ROWS], out[MAX_ROWS];
     struct parallel_case c = {.call = *call, .out = out, .brought = brought};
     memset(out, 0x55, sizeof(out));
@@ -144,6 +144,10 @@ static void check_call(const struct group_form *form, uint64_t *seed,
         if (sample_is_shaped(&call->rows[r]) && call->rows[r].settings.mirostat != 0)
             assert_true(out[r].mirostat_mu == whole[r].mirostat_mu);
     }
+    uint64_t bytes_sent = 0;
+    for (int32_t r = 0; r < form->num_ranks; r++)
+        bytes_sent += c.bytes_sent[r];
+    return bytes_sent;
 }
 
 static void for_all_groups(void (*check)(const struct group_form *form, uint64_t *seed)) {
@@ -156,11 +160,13 @@ static void for_all_groups(void (*check)(const struct group_form *form, uint64_t
                     &seed);
 }
 
-/* Leaves what the settings of temperature and filters say. */
+/* Leaves what the settings of temperature and filters say, and what is reported. */
 static void make_plain(struct sample_row *row) {
     struct sample_row plain = sample_fixture_plain;
     plain.seed = row->seed;
     plain.position = row->position;
+    plain.target = row->target;
+    plain.num_logprobs = row->num_logprobs;
     plain.settings.temperature = row->settings.temperature;
     plain.settings.top_k = row->settings.top_k;
     plain.settings.top_p = row->settings.top_p;
@@ -298,36 +304,56 @@ static void test_less_than_the_logits_is_sent(void **state) {
     check_traffic(0.7F, 0, 0.9F, 0, 0.8);
 }
 
-/* A row's settings, and how many logits rank 0 is brought of it by each rank; 0: one by all. */
+/* A row's settings, and how many logits rank 0 is brought of it by each rank, and in how many
+ * rounds all ranks tell one another 8 bytes of each row before: as many as the row with the most
+ * takes. num_logprobs, is_given: 0 for none. */
 struct brought_row {
     float temperature, top_p, min_p;
-    int32_t top_k, most;
+    int32_t top_k, most, num_rounds, num_logprobs;
+    bool is_given;
 };
 
-static void check_brought(const struct group_form *form, uint64_t *seed) {
-    enum { VOCAB = 4000, NUM_BROUGHT = 9 };
-    static const struct brought_row brought_rows[NUM_BROUGHT] = {
-        {0, 1, 0, 0, 1},     {0, 0.5F, 0, 7, 1},          {1, 1, 0, 0, 0},
-        {1, 1, 0, 1, 1},     {0.7F, 0.9F, 0.01F, 40, 40}, {0.7F, 1, 0.02F, 0, 0},
-        {1, 1, 0, 255, 255}, {100, 0.5F, 0, 256, 256},    {100, 1, 0, 256, 256}};
-    struct sample_row rows[NUM_BROUGHT];
-    float *logits = kernel_fixture_random_floats(seed, (size_t)NUM_BROUGHT * VOCAB);
-    float *brought = malloc((size_t)NUM_BROUGHT * VOCAB * sizeof(float));
-    for (int32_t r = 0; r < NUM_BROUGHT; r++) {
+enum { BROUGHT_VOCAB = 4000, PART_LOGITS = 22 };
+
+/* By all ranks: what is said before, the widths once, and of each row an excerpt. */
+static uint64_t bytes_of(const struct brought_row *rows, int32_t num_rows, int32_t num_ranks) {
+    uint64_t others = (uint64_t)num_ranks - 1, num_logits = 0;
+    int32_t num_rounds = 0;
+    for (int32_t r = 0; r < num_rows; r++) {
+        num_logits += (uint64_t)rows[r].most + (rows[r].num_logprobs > 0 ? PART_LOGITS : 0);
+        num_rounds = rows[r].num_rounds > num_rounds ? rows[r].num_rounds : num_rounds;
+    }
+    return others * (4 + 8 * (uint64_t)num_rounds * (uint64_t)num_rows) * (uint64_t)num_ranks +
+           others * num_logits * 8;
+}
+
+static void check_brought_rows(const struct group_form *form, uint64_t *seed,
+                               const struct brought_row *brought_rows, int32_t num_rows) {
+    enum { VOCAB = BROUGHT_VOCAB };
+    struct sample_row rows[MAX_ROWS];
+    float *logits = kernel_fixture_random_floats(seed, (size_t)num_rows * VOCAB);
+    float *brought = malloc((size_t)num_rows * VOCAB * sizeof(float));
+    for (int32_t r = 0; r < num_rows; r++) {
+        const struct brought_row *by = &brought_rows[r];
         rows[r] = sample_fixture_plain;
         rows[r].position = kernel_fixture_random(seed);
-        rows[r].settings.temperature = brought_rows[r].temperature;
-        rows[r].settings.top_k = brought_rows[r].top_k;
-        rows[r].settings.top_p = brought_rows[r].top_p;
-        rows[r].settings.min_p = brought_rows[r].min_p;
+        rows[r].settings.temperature = by->temperature;
+        rows[r].settings.top_k = by->top_k;
+        rows[r].settings.top_p = by->top_p;
+        rows[r].settings.min_p = by->min_p;
+        rows[r].num_logprobs = by->num_logprobs > 0 ? by->num_logprobs : -1;
+        if (by->is_given)
+            rows[r].target = kernel_fixture_random_in(seed, 0, VOCAB - 1);
     }
-    check_call(form, seed,
-               &(struct sample_call){
-                   .num_rows = NUM_BROUGHT, .vocab_size = VOCAB, .logits = logits, .rows = rows},
-               brought);
-    for (int32_t r = 0; r < NUM_BROUGHT; r++) {
-        int32_t most = brought_rows[r].most == 0 ? 1 : brought_rows[r].most * form->num_ranks;
-        int32_t count = 0;
+    uint64_t bytes_sent =
+        check_call(form, seed,
+                   &(struct sample_call){
+                       .num_rows = num_rows, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+                   brought);
+    assert_int_equal(bytes_sent, bytes_of(brought_rows, num_rows, form->num_ranks));
+    for (int32_t r = 0; r < num_rows; r++) {
+        bool is_one = brought_rows[r].num_rounds > 1;
+        int32_t most = is_one ? 1 : brought_rows[r].most * form->num_ranks, count = 0;
         for (int32_t i = 0; i < VOCAB; i++)
             count += brought[r * VOCAB + i] > -INFINITY;
         if (count < 1 || count > most)
@@ -336,6 +362,32 @@ static void check_brought(const struct group_form *form, uint64_t *seed) {
     }
     free(brought);
     free(logits);
+}
+
+/* As many candidates as are no more than the row; and logprobs. */
+static void check_brought(const struct group_form *form, uint64_t *seed) {
+    const int32_t most = BROUGHT_VOCAB / 2 / form->num_ranks;
+    const struct brought_row top[] = {{.temperature = 0, .top_p = 1, .most = 1},
+                                      {.temperature = 0, .top_p = 0.5F, .top_k = 7, .most = 1},
+                                      {1, 1, 0, 1, 1, 0, 0, false},
+                                      {0.7F, 0.9F, 0.01F, 40, 40, 0, 0, false},
+                                      {1, 1, 0, 255, 255, 0, 0, false},
+                                      {100, 0.5F, 0, most, most, 0, 0, false},
+                                      {100, 1, 0, most, most, 0, 0, false}};
+    const struct brought_row reported[] = {{0, 1, 0, 0, 1, 1, 20, false},
+                                           {1, 0.9F, 0, most, most, 1, 1, false}};
+    const struct brought_row drawn[] = {{1, 1, 0, 0, 1, 2, 0, false},
+                                        {0.7F, 1, 0.02F, 0, 1, 2, 0, false}};
+    const struct brought_row drawn_reported[] = {{1, 1, 0, 0, 1, 3, 20, false},
+                                                 {3, 1, 0.02F, 0, 1, 3, 2, false},
+                                                 {1, 1, 0, 0, 1, 3, 5, true}};
+    const struct brought_row given[] = {{0, 1, 0, 0, 1, 2, 20, true}};
+    check_brought_rows(form, seed, top, sizeof(top) / sizeof(top[0]));
+    check_brought_rows(form, seed, reported, sizeof(reported) / sizeof(reported[0]));
+    check_brought_rows(form, seed, drawn, sizeof(drawn) / sizeof(drawn[0]));
+    check_brought_rows(form, seed, drawn_reported,
+                       sizeof(drawn_reported) / sizeof(drawn_reported[0]));
+    check_brought_rows(form, seed, given, sizeof(given) / sizeof(given[0]));
 }
 
 static void test_few_logits_are_brought(void **state) {

@@ -52,6 +52,7 @@ static void *run_member(void *argument) {
                                           .limits.max_model_len = GROUP_MAX_ROWS,
                                           .limits.block_size = 16,
                                           .activation_dtype = member->kind->dtype,
+                                          .fast_sums = member->kind->fast_sums,
                                           .group = member->group,
                                           .rank = member->rank};
     member->backend = backend_open(member->kind->device, &config, NULL);

@@ -18,6 +18,7 @@ struct group_kind {
     const char *device, *isa;
     int num_threads;
     enum dtype dtype; /* of the activations */
+    bool fast_sums;   /* of a device */
 };
 
 enum group_way { BY_MEMORY, BY_MESSAGES, NUM_GROUP_WAYS };

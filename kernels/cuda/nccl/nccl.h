@@ -31,7 +31,13 @@ typedef enum {
 
 typedef enum {
     ncclUint8 = 1,
+    ncclFloat16 = 6,
+    ncclBfloat16 = 9,
 } ncclDataType_t;
+
+typedef enum {
+    ncclSum = 0,
+} ncclRedOp_t;
 
 const char *ncclGetErrorString(ncclResult_t result);
 
@@ -44,7 +50,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 /* *error: what has failed of the enqueued work since the last call. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
 
-/* Enqueued on the stream. */
+/* Enqueued on the stream. receive may be send in ncclAllReduce, whose order of additions, and
+ * rounding between them, NCCL chooses. */
+ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type,

@@ -1,9 +1,9 @@
-/* The collective ops. NCCL only carries: every rank gets the parts of all and adds them itself, in
- * float and in the order of the ranks. So the bits do not depend on NCCL's choice of algorithm,
- * which follows the size of the step, nor on the other rows of it. For two ranks that moves as much
- * as NCCL's own sum does, for R ranks R/2 times as much. So a large sum of more than two is cut
- * into slices: each rank adds up one of them, and sends the others the result, which has the same
- * bits.
+/* The collective ops. Unless config.fast_sums asks for NCCL's own sum, NCCL only carries: every
+ * rank gets the parts of all and adds them itself, in float and in the order of the ranks. So the
+ * bits do not depend on NCCL's choice of algorithm, which follows the size of the step, nor on the
+ * other rows of it. For two ranks that moves as much as NCCL's own sum does, for R ranks R/2 times
+ * as much. So a large sum of more than two is cut into slices: each rank adds up one of them, and
+ * sends the others the result, which has the same bits.
  *
  * What is larger than the memory for the parts goes in pieces. */
 #include "kernels/cuda/ops/cuda_collectives.h"
@@ -171,10 +171,46 @@ static bool is_sliced(const struct cuda_comm *comm, size_t bytes) {
     return comm != NULL && comm->num_ranks > 2 && bytes >= MIN_SLICED_BYTES;
 }
 
+/* --- Sums by NCCL --- */
+
+/* NCCL's sum is of all ranks of a communicator, and stages have one together. */
+bool cuda_sums_by_nccl(const struct cuda_backend *b) {
+    return b->config.fast_sums && num_ranks_of(b) > 1 && !cuda_comm_is_shared(b->comm);
+}
+
+static void sum_by_nccl(struct cuda_backend *b, const void *x, void *out, size_t n) {
+    const struct cuda_comm *comm = b->comm;
+    size_t bytes = n * dtype_row_bytes(b->base.activation_dtype, 1);
+    size_t sent = 2 * ((size_t)comm->num_ranks - 1) * bytes / (size_t)comm->num_ranks;
+    if (cuda_comm_begin(b, sent, sent))
+        NCCL_TRY(b, comm->nccl->all_reduce(x, out, n, cuda_is_bf16(b) ? ncclBfloat16 : ncclFloat16,
+                                           ncclSum, comm->nccl_comm, b->stream));
+}
+
+static void reduce_by_nccl(struct cuda_backend *b, const struct all_reduce_args *args) {
+    size_t element = dtype_row_bytes(b->base.activation_dtype, 1);
+    size_t n = (size_t)args->num_rows * (size_t)args->width;
+    void *sums = b->comm->parts.data;
+    if (!args->accumulate) {
+        sum_by_nccl(b, args->x, args->out, n);
+        return;
+    }
+    for (size_t first = 0, count; first < n; first += count) {
+        count = min_size(n - first, b->comm->parts.bytes / element);
+        sum_by_nccl(b, (const char *)args->x + first * element, sums, count);
+        CUDA_TRY(b, launch_sum_parts(b->stream, cuda_is_bf16(b), sums, 1,
+                                     (char *)args->out + first * element, (int64_t)count, true));
+    }
+}
+
 void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     size_t element = dtype_row_bytes(base->activation_dtype, 1);
     size_t n = (size_t)args->num_rows * (size_t)args->width;
+    if (cuda_sums_by_nccl(b)) {
+        reduce_by_nccl(b, args);
+        return;
+    }
     for (size_t first = 0, count; first < n; first += count) {
         count = b->comm != NULL ? min_size(n - first, b->comm->piece_bytes / element) : n;
         const char *x = (const char *)args->x + first * element;

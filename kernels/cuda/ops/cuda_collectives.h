@@ -12,6 +12,9 @@ void cuda_receive_rows(struct backend *b, const struct stage_rows_args *args);
 /* A norm whose groups are distributed over the ranks. */
 void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args);
 
+/* Whether all_reduce is NCCL's own. */
+bool cuda_sums_by_nccl(const struct cuda_backend *b);
+
 /* For ops that consist of several NCCL operations, on a rank with a group; false after a failure.
  *
  * Gathers the parts of all ranks, `bytes` of each, in `parts`. */

@@ -29,6 +29,7 @@ int nccl_library_load(struct nccl_library *out, struct error *err) {
         {"ncclCommDestroy", &out->comm_destroy},
         {"ncclCommAbort", &out->comm_abort},
         {"ncclCommGetAsyncError", &out->comm_get_async_error},
+        {"ncclAllReduce", &out->all_reduce},
         {"ncclAllGather", &out->all_gather},
         {"ncclBroadcast", &out->broadcast},
         {"ncclSend", &out->send},

@@ -14,6 +14,8 @@ struct nccl_library {
     ncclResult_t (*comm_destroy)(ncclComm_t comm);
     ncclResult_t (*comm_abort)(ncclComm_t comm);
     ncclResult_t (*comm_get_async_error)(ncclComm_t comm, ncclResult_t *error);
+    ncclResult_t (*all_reduce)(const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*all_gather)(const void *send, void *receive, size_t send_count,
                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*broadcast)(const void *send, void *receive, size_t count, ncclDataType_t type,

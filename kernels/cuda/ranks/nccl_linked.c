@@ -9,6 +9,7 @@ int nccl_library_load(struct nccl_library *out, struct error *err) {
         .comm_destroy = ncclCommDestroy,
         .comm_abort = ncclCommAbort,
         .comm_get_async_error = ncclCommGetAsyncError,
+        .all_reduce = ncclAllReduce,
         .all_gather = ncclAllGather,
         .broadcast = ncclBroadcast,
         .send = ncclSend,

@@ -7,7 +7,7 @@
 #include "config/base/numbers.h"
 #include "kernels/cuda/state/cuda_check.h"
 #include "kernels/cuda/step/cuda_staging.h"
-#include "kernels/cuda/sample/sample_launch.h"
+#include "kernels/cuda/sample/sample_parallel_launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +32,7 @@ struct cuda_sampler {
 /* Lists what a call needs done. */
 struct plan {
     bool copies, reports, shapes;
+    bool reports_parts;           /* reports: of other rows */
     bool is_whole;                /* outputs come back whole, not their tokens alone */
     int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
     struct sample_choice choice;
@@ -104,13 +105,16 @@ static void plan_mask(struct plan *plan, int32_t mask) {
     plan->end_mask = is_first || mask >= plan->end_mask ? mask + 1 : plan->end_mask;
 }
 
-static struct plan plan_call(const struct sample_args *args, int32_t num_multiprocessors) {
+static struct plan plan_call(const struct sample_args *args, const struct sample_parts *parts,
+                             int32_t num_multiprocessors) {
     struct plan plan = {.choice.num_ranges = sample_num_ranges(
                             args->num_sample_rows, args->vocab_size, num_multiprocessors)};
     for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.copies |= sample_is_copied(row);
-        plan.reports |= row->num_logprobs >= 0;
+        bool has_parts = parts != NULL && parts->excerpts[r].is_reported;
+        plan.reports_parts |= has_parts;
+        plan.reports |= row->num_logprobs >= 0 && !has_parts;
         plan.shapes |= sample_is_shaped(row);
         plan.is_whole |=
             row->num_logprobs >= 0 || (sample_is_shaped(row) && row->settings.mirostat != 0);
@@ -245,7 +249,11 @@ const struct sample_row *cuda_sampler_rows(struct cuda_backend *b, const struct 
 }
 
 void cuda_sample(struct backend *base, const struct sample_args *args) {
-    struct cuda_backend *b = cuda_state_of(base);
+    cuda_sample_by_parts(cuda_state_of(base), args, NULL);
+}
+
+void cuda_sample_by_parts(struct cuda_backend *b, const struct sample_args *args,
+                          const struct sample_parts *parts) {
     struct cuda_sampler *s = b->sampler;
     CHECK(args->num_sample_rows <= b->config.limits.max_logit_rows &&
           args->vocab_size <= b->config.limits.vocab_size);
@@ -255,7 +263,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
           serving_limits_max_sample_rows(&b->config.limits));
     if (args->num_sample_rows == 0)
         return;
-    struct plan plan = plan_call(args, b->num_multiprocessors);
+    struct plan plan = plan_call(args, parts, b->num_multiprocessors);
     struct backend_paths *paths = &b->base.paths;
     paths->max_sample_ranges = max_int32(paths->max_sample_ranges, plan.choice.num_ranges);
     const struct sample_tensors tensors = {
@@ -281,6 +289,8 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         CUDA_TRY(b, launch_sample_shape(b->stream, &tensors));
     if (plan.reports)
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
+    if (plan.reports_parts)
+        CUDA_TRY(b, launch_sample_report_parts(b->stream, &tensors, parts));
     if (plan.is_whole)
         fetch_outputs(b, args);
     else

@@ -4,9 +4,14 @@
  * them as from any.
  *
  *   greedy                  the likeliest token
- *   top_k, up to a bound    that many of the likeliest: those of the whole row are among them
- *   neither top_k nor top_p the token that is drawn. Before, the ranks bring one another their
- * largest logits, and then what their tokens weigh by the largest of these all others the logits
+ *   top_k, if that is less  that many of the likeliest: those of the whole row are among them
+ *   neither top_k nor top_p the token that is drawn
+ *   all others              the logits
+ *
+ * Before a token is drawn, the ranks bring one another their largest logits, and then what their
+ * tokens weigh by the largest of these. Of a row with logprobs, but for `all others`, each also
+ * tells what its tokens weigh, its likeliest ones, and how many are likelier than the row's token:
+ * the logit of one that is drawn or given the ranks bring one another before.
  *
  * A call's rows go in as many messages as the memory for the parts takes, one unless they are many
  * whole ones. */
@@ -23,30 +28,40 @@ struct cuda_sample_parallel {
     struct buffer own;     /* unsigned long long [max_logit_rows] */
     struct buffer largest; /* [num_ranks] of such */
     struct buffer masses;  /* likewise */
+    struct buffer chosen;  /* likewise */
+    struct buffer parts;   /* rank 0: struct sample_part [max_logit_rows, num_ranks] */
 };
 
 int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err) {
     if (b->comm == NULL)
         return 0;
-    size_t own_bytes = (size_t)b->config.limits.max_logit_rows * sizeof(unsigned long long);
-    size_t all_bytes = own_bytes * (size_t)b->comm->num_ranks;
-    b->sample_parallel = calloc(1, sizeof(*b->sample_parallel));
-    if (b->sample_parallel == NULL)
+    size_t num_rows = (size_t)b->config.limits.max_logit_rows;
+    size_t own_bytes = num_rows * sizeof(unsigned long long);
+    size_t num_ranks = (size_t)b->comm->num_ranks, all_bytes = own_bytes * num_ranks;
+    size_t parts_bytes = b->comm->rank == 0 ? num_rows * num_ranks * sizeof(struct sample_part) : 0;
+    struct cuda_sample_parallel *s = calloc(1, sizeof(*s));
+    b->sample_parallel = s;
+    if (s == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a rank");
-    return cuda_buffer_alloc(&b->base, own_bytes, &b->sample_parallel->own, err) != 0 ||
-                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->largest, err) != 0 ||
-                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->masses, err) != 0
+    return cuda_buffer_alloc(&b->base, own_bytes, &s->own, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &s->largest, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &s->masses, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &s->chosen, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, parts_bytes, &s->parts, err) != 0
                ? -1
                : 0;
 }
 
 void cuda_sample_parallel_destroy(struct cuda_backend *b) {
-    if (b->sample_parallel == NULL)
+    struct cuda_sample_parallel *s = b->sample_parallel;
+    if (s == NULL)
         return;
-    cuda_buffer_free(&b->base, &b->sample_parallel->own);
-    cuda_buffer_free(&b->base, &b->sample_parallel->largest);
-    cuda_buffer_free(&b->base, &b->sample_parallel->masses);
-    free(b->sample_parallel);
+    cuda_buffer_free(&b->base, &s->own);
+    cuda_buffer_free(&b->base, &s->largest);
+    cuda_buffer_free(&b->base, &s->masses);
+    cuda_buffer_free(&b->base, &s->chosen);
+    cuda_buffer_free(&b->base, &s->parts);
+    free(s);
     b->sample_parallel = NULL;
 }
 
@@ -54,33 +69,49 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b) {
 
 /* What comes before a row in a message, or all that is in it. */
 struct message_size {
-    int32_t num_candidates, num_wholes;
+    int32_t length, num_wholes; /* the first in sample_logits */
 };
 
-static struct row_excerpt excerpt_of(const struct sample_row *row, int32_t vocab_size) {
-    if (row->num_logprobs >= 0 || sample_is_edited(row) || sample_is_shaped(row))
+/* Candidates of all ranks are sent up to as many bytes as the whole row. */
+static bool has_few_candidates(const struct sample_row *row, int32_t vocab_size,
+                               int32_t num_ranks) {
+    int64_t bytes = (int64_t)row->settings.top_k * num_ranks * (int64_t)sizeof(struct sample_logit);
+    return sample_has_top_k(row, vocab_size) &&
+           bytes <= (int64_t)vocab_size * (int64_t)sizeof(float);
+}
+
+static struct row_excerpt excerpt_of(const struct sample_row *row, int32_t vocab_size,
+                                     int32_t num_ranks) {
+    bool has_logprobs = row->num_logprobs >= 0;
+    struct row_excerpt excerpt = {.is_reported = has_logprobs, .num_candidates = 1};
+    if (sample_is_edited(row) || sample_is_shaped(row) || (has_logprobs && row->num_listed > 0))
         return (struct row_excerpt){.kind = EXCERPT_WHOLE};
-    if (row->target != SAMPLE_NO_TARGET)
+    if (row->target != SAMPLE_NO_TARGET && !has_logprobs)
         return (struct row_excerpt){.kind = EXCERPT_NOTHING};
-    if (!sample_is_drawn(row))
-        return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = 1};
-    if (!sample_has_cut(row, vocab_size))
-        return (struct row_excerpt){.kind = EXCERPT_DRAWN, .num_candidates = 1};
-    if (sample_has_top_k(row, vocab_size) && row->settings.top_k <= SAMPLE_MAX_CANDIDATES)
-        return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = row->settings.top_k};
-    return (struct row_excerpt){.kind = EXCERPT_WHOLE};
+    if (row->target != SAMPLE_NO_TARGET) {
+        excerpt.kind = EXCERPT_GIVEN;
+    } else if (!sample_is_drawn(row)) {
+        excerpt.kind = EXCERPT_TOP;
+    } else if (!sample_has_cut(row, vocab_size)) {
+        excerpt.kind = EXCERPT_DRAWN;
+    } else if (has_few_candidates(row, vocab_size, num_ranks)) {
+        excerpt.kind = EXCERPT_TOP;
+        excerpt.num_candidates = row->settings.top_k;
+    } else {
+        return (struct row_excerpt){.kind = EXCERPT_WHOLE};
+    }
+    return excerpt;
 }
 
 static struct message_size size_with(struct message_size before,
                                      const struct row_excerpt *excerpt) {
-    return (struct message_size){before.num_candidates + excerpt->num_candidates,
+    return (struct message_size){before.length + excerpt_length(excerpt),
                                  before.num_wholes + (excerpt->kind == EXCERPT_WHOLE)};
 }
 
 /* Of a rank of that width. */
 static size_t message_bytes(struct message_size size, int32_t width) {
-    const struct row_excerpt end = {.candidates_before = size.num_candidates,
-                                    .wholes_before = size.num_wholes};
+    const struct row_excerpt end = {.length_before = size.length, .wholes_before = size.num_wholes};
     return (size_t)excerpt_place(&end, width) * sizeof(struct sample_logit);
 }
 
@@ -96,11 +127,11 @@ static void plan_messages(const struct cuda_comm *comm, const struct sample_row 
     int32_t vocab_size = (int32_t)cuda_columns_before(comm, comm->num_ranks);
     struct message_size size = {0};
     for (int32_t r = 0; r < num_rows; r++) {
-        struct row_excerpt excerpt = excerpt_of(&rows[r], vocab_size);
+        struct row_excerpt excerpt = excerpt_of(&rows[r], vocab_size, comm->num_ranks);
         excerpt.begins_message = r == 0 || !has_room(comm, size_with(size, &excerpt));
         if (excerpt.begins_message)
             size = (struct message_size){0};
-        excerpt.candidates_before = size.num_candidates;
+        excerpt.length_before = size.length;
         excerpt.wholes_before = size.num_wholes;
         size = size_with(size, &excerpt);
         out[r] = excerpt;
@@ -109,32 +140,49 @@ static void plan_messages(const struct cuda_comm *comm, const struct sample_row 
 
 /* --- What is sent --- */
 
-/* The ranks learn where in their sums the rows are drawn that are drawn from all tokens, if any is.
- */
-static void weigh_drawn(struct cuda_backend *b, const struct sample_columns *columns) {
-    unsigned long long *own = b->sample_parallel->own.data;
+/* The ranks learn of rows that are drawn from all tokens where in their sums, and of reported rows
+ * the largest logit and the token's, if there is any such row. */
+static void weigh_rows(struct cuda_backend *b, const struct sample_columns *columns) {
+    const struct cuda_sample_parallel *s = b->sample_parallel;
+    unsigned long long *own = s->own.data;
     size_t bytes = (size_t)columns->num_rows * sizeof(*own);
-    bool any = false;
-    for (int32_t r = 0; r < columns->num_rows; r++)
-        any |= columns->excerpts[r].kind == EXCERPT_DRAWN;
-    if (!any)
-        return;
-    CUDA_TRY(b, launch_sample_largest(b->stream, columns, own));
-    cuda_all_gather(b, own, bytes, b->sample_parallel->largest.data);
-    CUDA_TRY(b, launch_sample_mass(b->stream, columns, own));
-    cuda_all_gather(b, own, bytes, b->sample_parallel->masses.data);
+    bool any_drawn = false, any_reported = false, any_chosen = false;
+    for (int32_t r = 0; r < columns->num_rows; r++) {
+        const struct row_excerpt *excerpt = &columns->excerpts[r];
+        any_drawn |= excerpt->kind == EXCERPT_DRAWN;
+        any_reported |= excerpt->is_reported;
+        any_chosen |= excerpt->is_reported && excerpt->kind != EXCERPT_TOP;
+    }
+    if (any_drawn || any_reported) {
+        CUDA_TRY(b, launch_sample_largest(b->stream, columns, own));
+        cuda_all_gather(b, own, bytes, s->largest.data);
+    }
+    if (any_drawn) {
+        CUDA_TRY(b, launch_sample_mass(b->stream, columns, own));
+        cuda_all_gather(b, own, bytes, s->masses.data);
+    }
+    if (any_chosen) {
+        CUDA_TRY(b, launch_sample_chosen(b->stream, columns, own));
+        cuda_all_gather(b, own, bytes, s->chosen.data);
+    }
 }
 
-/* Puts the received parts of the rows in the place of their logits, [num_rows, vocabulary]. */
+/* Puts the received parts of the rows in the place of their logits, [num_rows, vocabulary], and of
+ * their reports. */
 static void place_messages(struct cuda_backend *b, const size_t *part_bytes,
-                           const struct row_excerpt *excerpts, int32_t num_rows, float *logits) {
+                           const struct sample_message *rows, float *logits,
+                           struct sample_part *parts) {
     const struct cuda_comm *comm = b->comm;
     const char *part = comm->parts.data;
     int32_t vocab_size = (int32_t)cuda_columns_before(comm, comm->num_ranks);
     for (int32_t r = 0; r < comm->num_ranks; r++) {
-        CUDA_TRY(b,
-                 launch_sample_place(b->stream, (const void *)part, comm->widths[r], excerpts,
-                                     num_rows, logits + cuda_columns_before(comm, r), vocab_size));
+        struct sample_message message = *rows;
+        message.data = (const void *)part;
+        message.rank = r;
+        message.first_token = (int32_t)cuda_columns_before(comm, r);
+        message.width = comm->widths[r];
+        CUDA_TRY(b, launch_sample_place(b->stream, &message, logits + message.first_token,
+                                        vocab_size, parts));
         part += part_bytes[r];
     }
 }
@@ -147,15 +195,20 @@ static void send_message(struct cuda_backend *b, const struct sample_columns *co
     const struct row_excerpt *excerpts = columns->excerpts + first_row;
     const struct row_excerpt *last = &excerpts[num_rows - 1];
     struct message_size size =
-        size_with((struct message_size){last->candidates_before, last->wholes_before}, last);
+        size_with((struct message_size){last->length_before, last->wholes_before}, last);
     size_t part_bytes[BACKEND_MAX_RANKS];
     for (int32_t r = 0; r < comm->num_ranks; r++)
         part_bytes[r] = message_bytes(size, comm->widths[r]);
     if (part_bytes[comm->rank] == 0)
         return;
     CUDA_TRY(b, launch_sample_excerpt(b->stream, columns, first_row, num_rows, comm->parts.data));
-    if (cuda_bring_parts(b, comm->parts.data, part_bytes) && comm->rank == 0)
-        place_messages(b, part_bytes, excerpts, num_rows, logits);
+    if (!cuda_bring_parts(b, comm->parts.data, part_bytes) || comm->rank > 0)
+        return;
+    const struct sample_message message = {
+        .excerpts = excerpts, .num_rows = num_rows, .num_ranks = comm->num_ranks};
+    struct sample_part *parts = b->sample_parallel->parts.data;
+    place_messages(b, part_bytes, &message, logits,
+                   parts + (size_t)first_row * (size_t)comm->num_ranks);
 }
 
 void cuda_sample_vocab_parallel(struct backend *base,
@@ -177,12 +230,14 @@ void cuda_sample_vocab_parallel(struct backend *base,
         .logits = args->share,
         .largest = b->sample_parallel->largest.data,
         .masses = b->sample_parallel->masses.data,
+        .chosen = b->sample_parallel->chosen.data,
         .num_rows = num_rows,
+        .first_token = args->first_token,
         .width = args->num_tokens,
         .rank = b->comm->rank,
         .num_ranks = b->comm->num_ranks,
     };
-    weigh_drawn(b, &columns);
+    weigh_rows(b, &columns);
     for (int32_t first = 0, end; first < num_rows && CUDA_OK(b); first = end) {
         for (end = first + 1; end < num_rows && !excerpts[end].begins_message;)
             end++;
@@ -191,6 +246,10 @@ void cuda_sample_vocab_parallel(struct backend *base,
                          ? args->sample->logits + (size_t)first * (size_t)args->sample->vocab_size
                          : NULL);
     }
+    const struct sample_parts parts = {.excerpts = excerpts,
+                                       .parts = b->sample_parallel->parts.data,
+                                       .largest = b->sample_parallel->largest.data,
+                                       .num_ranks = b->comm->num_ranks};
     if (args->sample != NULL)
-        cuda_sample(base, args->sample);
+        cuda_sample_by_parts(b, args->sample, &parts);
 }

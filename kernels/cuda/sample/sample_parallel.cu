@@ -16,16 +16,22 @@ __device__ __forceinline__ struct logit_row own_row(const struct sample_columns 
     return logit_row_at(c.logits + static_cast<size_t>(row) * c.width, c.width);
 }
 
+/* Of all ranks, packed. */
+__device__ __forceinline__ uint64_t best_of(const unsigned long long *of_ranks,
+                                            const struct sample_columns &c, int32_t row) {
+    uint64_t best = 0;
+    for (int32_t rank = 0; rank < c.num_ranks; rank++) {
+        uint64_t own = of_ranks[static_cast<size_t>(rank) * c.num_rows + row];
+        best = own > best ? own : best;
+    }
+    return best;
+}
+
 /* What the tokens weigh of a row that is drawn from all of them. */
 __device__ __forceinline__ struct weighing weigh_row(const struct sample_columns &c, int32_t row,
                                                      float *bound) {
     const struct sample_row *r = &c.rows[row];
-    uint64_t best = 0;
-    for (int32_t rank = 0; rank < c.num_ranks; rank++) {
-        uint64_t own = c.largest[static_cast<size_t>(rank) * c.num_rows + row];
-        best = own > best ? own : best;
-    }
-    float largest = unpack_logit(best).logit;
+    float largest = unpack_logit(best_of(c.largest, c, row)).logit;
     if (threadIdx.x == 0)
         *bound =
             r->settings.min_p > 0 ? min_p_bound(r, largest, r->settings.temperature) : -INFINITY;
@@ -37,7 +43,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     largest_kernel(struct sample_columns c, unsigned long long *out) {
     __shared__ uint64_t of_warps[SAMPLE_WARPS];
     int32_t row = blockIdx.x;
-    if (c.excerpts[row].kind != EXCERPT_DRAWN)
+    if (c.excerpts[row].kind != EXCERPT_DRAWN && !c.excerpts[row].is_reported)
         return;
     uint64_t best = find_best(own_row(c, row), of_warps);
     if (threadIdx.x == 0)
@@ -108,6 +114,59 @@ __device__ __forceinline__ int32_t draw_own(const struct sample_columns &c, int3
         [&](uint64_t) { return target - before; });
 }
 
+/* Returns the row's token, numbered from the rank's first one; -1 when another rank has it. */
+__device__ __forceinline__ int32_t own_token(const struct sample_columns &c, int32_t number,
+                                             struct excerpt_memory *memory) {
+    if (c.excerpts[number].kind == EXCERPT_DRAWN)
+        return draw_own(c, number, memory);
+    int32_t token = c.rows[number].target - c.first_token;
+    return token >= 0 && token < c.width ? token : -1;
+}
+
+__global__ void __launch_bounds__(SAMPLE_THREADS)
+    chosen_kernel(struct sample_columns c, unsigned long long *out) {
+    __shared__ struct excerpt_memory memory;
+    int32_t number = blockIdx.x;
+    const struct row_excerpt excerpt = c.excerpts[number];
+    if (!excerpt.is_reported || excerpt.kind == EXCERPT_TOP)
+        return;
+    int32_t token = own_token(c, number, &memory);
+    if (threadIdx.x == 0)
+        out[number] = token < 0 ? 0 : pack_logit(tame(own_row(c, number).logits[token]), token);
+}
+
+extern "C" cudaError_t launch_sample_chosen(cudaStream_t stream,
+                                            const struct sample_columns *columns,
+                                            unsigned long long *out) {
+    LAUNCH(chosen_kernel, columns->num_rows, SAMPLE_THREADS, 0, stream, *columns, out);
+    return cudaGetLastError();
+}
+
+/* The sums are exact, so those of the ranks' parts are those of the row. */
+__device__ __forceinline__ void write_part(const struct sample_columns &c, int32_t number,
+                                           struct sample_part *out, struct excerpt_memory *memory) {
+    const struct logit_row row = own_row(c, number);
+    const struct weighing w =
+        weighing_of(unpack_logit(best_of(c.largest, c, number)).logit, 1, -INFINITY);
+    const uint64_t chosen =
+        c.excerpts[number].kind == EXCERPT_TOP ? 0 : best_of(c.chosen, c, number);
+    /* Of a row without weights nothing is drawn, and no token is above the first. */
+    float own = chosen != 0 ? unpack_logit(chosen).logit : INFINITY;
+    uint64_t mass = 0, num_above = 0;
+    visit_row(row, [&](int32_t, float x) {
+        mass += weight_of(w, x);
+        num_above += x > own;
+    });
+    mass = block_sum(mass, memory->of_warps[0]);
+    num_above = block_sum(num_above, memory->of_warps[0]);
+    if (threadIdx.x == 0) {
+        out->mass = mass;
+        out->num_above = num_above;
+    }
+    if (c.rows[number].num_logprobs > 0)
+        list_top(row, c.rows[number].num_logprobs, out->top, memory);
+}
+
 __device__ __forceinline__ void copy_logits(const float *from, int32_t count, float *to) {
     for (int32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
         to[i] = from[i];
@@ -124,11 +183,14 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
         copy_logits(row.logits, row.size, reinterpret_cast<float *>(out));
     } else if (excerpt.kind == EXCERPT_TOP) {
         list_top(row, excerpt.num_candidates, out, &memory);
-    } else if (excerpt.kind == EXCERPT_DRAWN) {
-        int32_t token = draw_own(c, number, &memory);
+    } else if (excerpt.kind == EXCERPT_DRAWN || excerpt.kind == EXCERPT_GIVEN) {
+        int32_t token = own_token(c, number, &memory);
         if (threadIdx.x == 0)
             out[0] = {token < 0 ? 0 : tame(row.logits[token]), token};
     }
+    if (excerpt.is_reported)
+        write_part(c, number, reinterpret_cast<struct sample_part *>(out + excerpt.num_candidates),
+                   &memory);
 }
 
 extern "C" cudaError_t launch_sample_excerpt(cudaStream_t stream,
@@ -139,31 +201,47 @@ extern "C" cudaError_t launch_sample_excerpt(cudaStream_t stream,
     return cudaGetLastError();
 }
 
+/* After a failure of another rank a message may hold anything. */
+__device__ __forceinline__ void place_part(const struct sample_message &m,
+                                           const struct sample_part *from, struct sample_part *to) {
+    if (threadIdx.x == 0) {
+        to->mass = from->mass;
+        to->num_above = from->num_above;
+    }
+    if (threadIdx.x < SAMPLE_MAX_LOGPROBS) {
+        struct sample_logit own = from->top[threadIdx.x];
+        bool is_token = own.token >= 0 && own.token < m.width;
+        to->top[threadIdx.x] = {own.logit, is_token ? m.first_token + own.token : -1};
+    }
+}
+
 __global__ void __launch_bounds__(SAMPLE_THREADS)
-    place_kernel(const struct sample_logit *message, int32_t width,
-                 const struct row_excerpt *excerpts, float *logits, int32_t row_stride) {
-    const struct row_excerpt excerpt = excerpts[blockIdx.x];
-    const struct sample_logit *in = message + excerpt_place(&excerpt, width);
+    place_kernel(struct sample_message m, float *logits, int32_t row_stride,
+                 struct sample_part *parts) {
+    const struct row_excerpt excerpt = m.excerpts[blockIdx.x];
+    const struct sample_logit *in = m.data + excerpt_place(&excerpt, m.width);
     float *out = logits + static_cast<size_t>(blockIdx.x) * row_stride;
     if (excerpt.kind == EXCERPT_NOTHING)
         return;
     if (excerpt.kind == EXCERPT_WHOLE) {
-        copy_logits(reinterpret_cast<const float *>(in), width, out);
+        copy_logits(reinterpret_cast<const float *>(in), m.width, out);
         return;
     }
-    for (int32_t i = threadIdx.x; i < width; i += SAMPLE_THREADS)
+    if (excerpt.is_reported)
+        place_part(m, reinterpret_cast<const struct sample_part *>(in + excerpt.num_candidates),
+                   &parts[static_cast<size_t>(blockIdx.x) * m.num_ranks + m.rank]);
+    for (int32_t i = threadIdx.x; i < m.width; i += SAMPLE_THREADS)
         out[i] = -INFINITY;
     __syncthreads();
-    /* After a failure of another rank a message may hold anything. */
     for (int32_t i = threadIdx.x; i < excerpt.num_candidates; i += SAMPLE_THREADS)
-        if (in[i].token >= 0 && in[i].token < width)
+        if (in[i].token >= 0 && in[i].token < m.width)
             out[in[i].token] = in[i].logit;
 }
 
-extern "C" cudaError_t launch_sample_place(cudaStream_t stream, const struct sample_logit *message,
-                                           int32_t width, const struct row_excerpt *excerpts,
-                                           int32_t num_rows, float *logits, int32_t row_stride) {
-    LAUNCH(place_kernel, num_rows, SAMPLE_THREADS, 0, stream, message, width, excerpts, logits,
-           row_stride);
+extern "C" cudaError_t launch_sample_place(cudaStream_t stream,
+                                           const struct sample_message *message, float *logits,
+                                           int32_t row_stride, struct sample_part *parts) {
+    LAUNCH(place_kernel, message->num_rows, SAMPLE_THREADS, 0, stream, *message, logits, row_stride,
+           parts);
     return cudaGetLastError();
 }

@@ -212,6 +212,10 @@ extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);
+struct sample_parts;
+/* Where ranks have told of reported rows, or NULL: these are reported on by what they have told. */
+void cuda_sample_by_parts(struct cuda_backend *b, const struct sample_args *args,
+                          const struct sample_parts *parts);
 /* Returns the device copy of these host rows; they are sent there if they did not come with the
  * step. */
 const struct sample_row *cuda_sampler_rows(struct cuda_backend *b, const struct sample_row *rows,

@@ -267,7 +267,8 @@ static double sent_bytes(const struct rank_stats *stats) {
     return (double)stats->bytes_sent;
 }
 
-static void write_ranks(const struct metrics_text *w, const struct engine_stats *s) {
+static void write_ranks(const struct metrics_text *w, const struct metrics_model *model) {
+    const struct engine_stats *s = &model->engine;
     static const struct {
         const char *name, *help;
         double (*value)(const struct rank_stats *stats);
@@ -281,6 +282,8 @@ static void write_ranks(const struct metrics_text *w, const struct engine_stats 
          sent_bytes},
     };
     for (size_t i = 0; s->num_ranks > 0 && i < sizeof(counters) / sizeof(counters[0]); i++) {
+        if (counters[i].value == communication_seconds && !model->facts->are_waits_known)
+            continue;
         metrics_text_header(w, counters[i].name, "counter", counters[i].help);
         for (int32_t r = 0; r < s->num_ranks; r++) {
             char rank[16];
@@ -297,7 +300,7 @@ static void write_engine_metrics(const struct metrics_text *w, const struct metr
     write_memory(w, s);
     write_old_names(w, s);
     write_rank_memory(w, model->facts);
-    write_ranks(w, s);
+    write_ranks(w, model);
     write_masks(w, s);
     write_drafts(w, s);
     write_finished(w, s);

@@ -49,6 +49,7 @@ struct metrics_facts {
     const char *cache_dtype; /* of the KV cache */
     bool has_prefix_caching;
     int32_t num_ranks;
+    bool are_waits_known;                      /* of ranks for one another: not on GPUs */
     const struct executor_memory *rank_memory; /* [num_ranks] */
     struct served_adapters *adapters;          /* NULL: there is no room for any */
     int32_t max_adapters;

@@ -101,23 +101,28 @@ def test_four_stages(start_threads, start_ranks):
     assert stop(ranks) == 0
 
 
-@pytest.mark.parametrize("count, stages", [(2, 2), *(pytest.param(*each, marks=variant) for each in ((2, 1), (4, 1), (1, 2)))])
-def test_bytes_sent(start_ranks, count, stages):
+FAST = "--no-batch-invariant", "--fast-sums"
+
+
+@pytest.mark.parametrize("count, stages, options", [
+    (2, 2, ()), *(pytest.param(*each, marks=variant) for each in ((2, 1, ()), (4, 1, ()), (1, 2, ()), (2, 1, FAST), (4, 1, FAST)))])
+def test_bytes_sent(start_ranks, count, stages, options):
     """As docs/scale.md counts them, in recorded steps too: of tokens at temperature 0, and one that is drawn from all."""
-    server = start_ranks(count, *ROOMY, "--no-enable-prefix-caching", "--rank-timeout", 3600, stages=stages)
+    server = start_ranks(count, *ROOMY, "--no-enable-prefix-caching", "--rank-timeout", 3600, *options, stages=stages)
     before, tokens_before = settled(server)
     reply = server.complete("Once upon a time", max_tokens=20, extra_body={"ignore_eos": True})
     after, tokens_after = settled(server)
     num_tokens, num_sampled = tokens_after - tokens_before + 19, 21
     assert reply.usage.completion_tokens == 20
     token_bytes = HIDDEN_SIZE * ACTIVATION_BYTES
-    plan = run("inspect", MODEL, "--plan", *GPUS, "--tensor-parallel-size", count, "--pipeline-parallel-size", stages,
+    plan = run("inspect", MODEL, "--plan", *GPUS, *options, "--tensor-parallel-size", count, "--pipeline-parallel-size", stages,
                environment=machine(count * stages)).stdout
     planned = re.findall(r"rank \d +sends (\d+) bytes for a token, (\d+) for one sampled", plan)
     for rank in range(count * stages):
         is_first, is_last, is_sampler = rank < count, rank >= count * (stages - 1), rank % count == 0
         num_sums = 2 * NUM_LAYERS // stages + is_first
-        each = token_bytes * ((count - 1) * num_sums + (not is_last))
+        sum_bytes = token_bytes * (count - 1) * (2 if options else count) // count
+        each = num_sums * sum_bytes + token_bytes * (not is_last)
         greedy = drawn = 0
         if is_last and count > 1:
             greedy = 8 if not is_sampler else 4 * (count - 1) if stages == 1 else 0  # stages wait for a token

@@ -72,6 +72,8 @@ def test_bad_options():
     assert_refused(run("serve"), "model")
     assert_refused(run("serve", "--model", MODEL, "--max-num-seqs", -1), "max-num-seqs", "0 to 1024")
     assert_refused(run("serve", "--model", MODEL, "--max-num-seq", 1), "did you mean")
+    assert_refused(run("serve", "--model", MODEL, "--fast-sums", "--batch-invariant"), "fast-sums", "batch-invariant")
+    assert_refused(run("serve", "--model", MODEL, "--fast-sums", "--pipeline-parallel-size", 2), "fast-sums", "one stage only")
     assert_refused(run("serve", "--model", MODEL, environment={"QUIRE_PORT": "x"}), "port",
                    "environment")
 

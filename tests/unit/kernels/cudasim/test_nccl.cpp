@@ -130,6 +130,37 @@ static void test_broadcast(void **) {
     });
 }
 
+/* Rank 0 has the smallest number that a 1 does not change, which only two of them do: the piece of
+ * the numbers that is added up from rank 1 on has another sum than the others. In place, too. */
+static void test_all_reduce(void **) {
+    static const struct {
+        ncclDataType_t type;
+        uint16_t large, one;
+    } cases[] = {{ncclBfloat16, 0x4380, 0x3f80}, {ncclFloat16, 0x6800, 0x3c00}};
+    in_every_order([] {
+        ranks group;
+        for (const auto &c : cases) {
+            for (const rank &r : group.each) {
+                const std::vector<uint16_t> x(3, r.number == 0 ? c.large : c.one);
+                r.use();
+                ASSERT_CUDA(cudaMemcpy(r.x, x.data(), 6, cudaMemcpyHostToDevice));
+                ASSERT_NCCL(ncclAllReduce(r.x, r.all, 3, c.type, ncclSum, r.comm, r.stream));
+                ASSERT_NCCL(ncclAllReduce(r.x, r.x, 1, c.type, ncclSum, r.comm, r.stream));
+            }
+            for (const rank &r : group.each) {
+                uint16_t sums[3], alone;
+                r.wait();
+                ASSERT_CUDA(cudaMemcpy(sums, r.all, 6, cudaMemcpyDeviceToHost));
+                ASSERT_CUDA(cudaMemcpy(&alone, r.x, 2, cudaMemcpyDeviceToHost));
+                assert_int_equal(sums[0], c.large + 1);
+                assert_int_equal(sums[1], c.large);
+                assert_int_equal(sums[2], c.large);
+                assert_int_equal(alone, c.large + 1);
+            }
+        }
+    });
+}
+
 /* To rank 0, of another size from each; then all meet in another operation. */
 static void test_messages(void **) {
     in_every_order([] {
@@ -251,6 +282,10 @@ static void test_refused(void **) {
                      ncclInvalidArgument);
     assert_int_equal(ncclAllGather(x.get(), x.get(), 8, ncclUint8, comm, nullptr),
                      ncclInvalidArgument);
+    assert_int_equal(ncclAllReduce(x.get(), &host, 1, ncclFloat16, ncclSum, comm, nullptr),
+                     ncclInvalidArgument);
+    assert_int_equal(ncclAllReduce(x.get(), x.get(), 1, ncclUint8, ncclSum, comm, nullptr),
+                     ncclInvalidArgument);
     ASSERT_CUDA(cudaSetDevice(1));
     assert_int_equal(ncclAllGather(x.get(), x.get(), 4, ncclUint8, comm, nullptr),
                      ncclInvalidArgument);
@@ -342,6 +377,7 @@ int main() {
         cmocka_unit_test(test_all_gather),
         cmocka_unit_test(test_hosts_that_wait_at_once),
         cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_all_reduce),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_in_a_graph),
         cmocka_unit_test(test_abort),

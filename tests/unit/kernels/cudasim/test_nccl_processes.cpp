@@ -123,7 +123,21 @@ static void open(rank_process &self, const ncclUniqueId &id) {
     self.open();
 }
 
-/* Gathers, a broadcast, and messages to rank 0 of another size from each, in a graph too. */
+/* As in test_nccl.cpp: a piece of the numbers is added up in another order than the others. */
+static void add_up(const rank_process &self) {
+    int rank = self.rank;
+    const uint16_t large = 0x4380, one = 0x3f80;
+    const std::vector<uint16_t> x(3, rank == 0 ? large : one);
+    uint16_t sums[3];
+    REQUIRE(cudaMemcpy(self.all, x.data(), 6, cudaMemcpyHostToDevice) == cudaSuccess);
+    REQUIRE(ncclAllReduce(self.all, self.all, 3, ncclBfloat16, ncclSum, self.comm, self.stream) ==
+            ncclSuccess);
+    self.wait();
+    REQUIRE(cudaMemcpy(sums, self.all, 6, cudaMemcpyDeviceToHost) == cudaSuccess);
+    REQUIRE(sums[0] == large + 1 && sums[1] == large && sums[2] == large);
+}
+
+/* Gathers, a broadcast, sums, and messages to rank 0 of another size from each, in a graph too. */
 static void run_operations(rank_process &self, const ncclUniqueId &id) {
     int rank = self.rank;
     cudaGraph_t graph;
@@ -135,6 +149,7 @@ static void run_operations(rank_process &self, const ncclUniqueId &id) {
     REQUIRE(ncclBroadcast(self.x, self.all, BYTES, ncclUint8, 2, self.comm, self.stream) ==
             ncclSuccess);
     REQUIRE(self.wait()[1] == 21);
+    add_up(self);
     REQUIRE(ncclGroupStart() == ncclSuccess);
     for (int peer = 1; rank == 0 && peer < NUM_RANKS; peer++)
         REQUIRE(ncclRecv(self.all + peer * COUNT, (size_t)peer * sizeof(float), ncclUint8, peer,

@@ -20,11 +20,12 @@ static const struct executor_memory rank_memory[] = {
      .swap_bytes = 160},
     {.weight_bytes = 4000000001, .workspace_bytes = 8, .kv_bytes = 21, .swap_bytes = 0}};
 
-static const struct metrics_facts facts = {.device = "a \"CPU\"",
-                                           .cache_dtype = "f16",
-                                           .has_prefix_caching = true,
-                                           .num_ranks = 2,
-                                           .rank_memory = rank_memory};
+static struct metrics_facts facts = {.device = "a \"CPU\"",
+                                     .cache_dtype = "f16",
+                                     .has_prefix_caching = true,
+                                     .num_ranks = 2,
+                                     .are_waits_known = true,
+                                     .rank_memory = rank_memory};
 
 static char *format_server(struct metrics_server server) {
     struct byte_buffer out = {0};
@@ -373,6 +374,12 @@ static void ranks_have_their_own(void **state) {
                     0.25 / (r + 1));
         assert_true(sample_of_rank(text, "rank_sent_bytes_total", r, "") == 4096 * (r + 1));
     }
+    free(text);
+    facts.are_waits_known = false;
+    text = format(&engine, &http, "m");
+    facts.are_waits_known = true;
+    assert_null(strstr(text, "rank_communication_seconds_total"));
+    assert_true(sample_of_rank(text, "rank_sent_bytes_total", 1, "") == 8192);
     free(text);
 }
 
