@@ -54,7 +54,8 @@ struct transport;
  * rank of it, with its own thread. The ops called collective are called by every rank of the group,
  * in the same order and with the same shapes, and wait for the others. Their sums are computed in
  * float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has the
- * same bits in every run. The first collective op is called before anything is recorded. */
+ * same bits in every run, unless fast_sums (backend_config) leaves them to NCCL. The first
+ * collective op is called before anything is recorded. */
 #define BACKEND_MAX_RANKS 8
 struct backend_group;
 

@@ -145,9 +145,9 @@ static int open_device(struct cuda_backend *b, struct error *err) {
              "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,
              prop.multiProcessorCount, dtype_name(b->base.activation_dtype));
     snprintf(b->base.numerics, sizeof(b->base.numerics),
-             "%.48s, sm_%d%d, %d multiprocessors%s, driver %d, toolkit %d, cublasLt %zu, build %s",
+             "%.28s, sm_%d%d, %d multiprocessors%s, driver %d, toolkit %d, cublasLt %zu, build %s",
              prop.name, prop.major, prop.minor, prop.multiProcessorCount,
-             cuda_sums_by_nccl(b) ? ", sums by NCCL" : "", driver, CUDART_VERSION,
+             cuda_sums_by_nccl(b) ? ", NCCL sums" : "", driver, CUDART_VERSION,
              cublasLtGetVersion(), build_hash());
     return 0;
 }

@@ -101,7 +101,8 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
 
 /* Return the bytes that a rank sends to the others, by the formulas of backend.h: on average per
  * token of a step, and in addition per token that the first rank of the last stage samples from the
- * model's distribution. (A row with logprobs, a grammar or penalties takes 4 vocab_size more.) */
+ * model's distribution. (A row with a grammar or penalties takes 4 vocab_size more; one with
+ * logprobs too on CPUs, and on GPUs less: backend.h.) */
 int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config);
 int64_t model_shard_row_traffic(const struct model_shard *shard);

@@ -33,7 +33,7 @@ OPS = (
     ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel|packed_expert_kernel"), ("combine_experts", "combine_kernel"),
     (ARRAYS, "unpack_arrays_kernel"),
     ("sums over ranks", "sum_parts_kernel|square_sums_kernel|norm_by_sums_kernel|place_columns_kernel"), ("NCCL", "nccl"),
-    ("sample", "(choose|shape|mask|edit|report|list|largest|mass|excerpt|place)_kernel"),
+    ("sample", "(choose|chosen|shape|mask|edit|report|report_parts|list|largest|mass|excerpt|place)_kernel"),
     ("linear: split-K sum", "splitK_?reduce|split_k_reduce|reduce_kernel"),
     ("linear", "packed_(narrow|wide)_kernel|nvjet|cutlass|xmma|gemm|gemv|cublas|dot_kernel|matmul"),
 )

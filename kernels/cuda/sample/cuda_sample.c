@@ -112,7 +112,7 @@ static struct plan plan_call(const struct sample_args *args, const struct sample
     for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.copies |= sample_is_copied(row);
-        bool has_parts = parts != NULL && parts->excerpts[r].is_reported;
+        bool has_parts = parts != NULL && parts->planned[r].is_reported;
         plan.reports_parts |= has_parts;
         plan.reports |= row->num_logprobs >= 0 && !has_parts;
         plan.shapes |= sample_is_shaped(row);

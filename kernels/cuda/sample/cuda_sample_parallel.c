@@ -25,11 +25,13 @@
 #include <stdlib.h>
 
 struct cuda_sample_parallel {
-    struct buffer own;     /* unsigned long long [max_logit_rows] */
-    struct buffer largest; /* [num_ranks] of such */
-    struct buffer masses;  /* likewise */
-    struct buffer chosen;  /* likewise */
-    struct buffer parts;   /* rank 0: struct sample_part [max_logit_rows, num_ranks] */
+    struct row_excerpt *planned; /* [max_logit_rows], of the last call */
+    struct buffer excerpts;      /* the same on the device: of the call that is computed */
+    struct buffer own;           /* unsigned long long [max_logit_rows] */
+    struct buffer largest;       /* [num_ranks] of such */
+    struct buffer masses;        /* likewise */
+    struct buffer chosen;        /* likewise */
+    struct buffer parts;         /* rank 0: struct sample_part [max_logit_rows, num_ranks] */
 };
 
 int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err) {
@@ -41,9 +43,12 @@ int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err) {
     size_t parts_bytes = b->comm->rank == 0 ? num_rows * num_ranks * sizeof(struct sample_part) : 0;
     struct cuda_sample_parallel *s = calloc(1, sizeof(*s));
     b->sample_parallel = s;
-    if (s == NULL)
+    if (s != NULL)
+        s->planned = calloc(num_rows + 1, sizeof(*s->planned));
+    if (s == NULL || s->planned == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a rank");
-    return cuda_buffer_alloc(&b->base, own_bytes, &s->own, err) != 0 ||
+    return cuda_buffer_alloc(&b->base, num_rows * sizeof(*s->planned), &s->excerpts, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, own_bytes, &s->own, err) != 0 ||
                    cuda_buffer_alloc(&b->base, all_bytes, &s->largest, err) != 0 ||
                    cuda_buffer_alloc(&b->base, all_bytes, &s->masses, err) != 0 ||
                    cuda_buffer_alloc(&b->base, all_bytes, &s->chosen, err) != 0 ||
@@ -56,11 +61,13 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b) {
     struct cuda_sample_parallel *s = b->sample_parallel;
     if (s == NULL)
         return;
+    cuda_buffer_free(&b->base, &s->excerpts);
     cuda_buffer_free(&b->base, &s->own);
     cuda_buffer_free(&b->base, &s->largest);
     cuda_buffer_free(&b->base, &s->masses);
     cuda_buffer_free(&b->base, &s->chosen);
     cuda_buffer_free(&b->base, &s->parts);
+    free(s->planned);
     free(s);
     b->sample_parallel = NULL;
 }
@@ -148,7 +155,7 @@ static void weigh_rows(struct cuda_backend *b, const struct sample_columns *colu
     size_t bytes = (size_t)columns->num_rows * sizeof(*own);
     bool any_drawn = false, any_reported = false, any_chosen = false;
     for (int32_t r = 0; r < columns->num_rows; r++) {
-        const struct row_excerpt *excerpt = &columns->excerpts[r];
+        const struct row_excerpt *excerpt = &s->planned[r];
         any_drawn |= excerpt->kind == EXCERPT_DRAWN;
         any_reported |= excerpt->is_reported;
         any_chosen |= excerpt->is_reported && excerpt->kind != EXCERPT_TOP;
@@ -192,8 +199,7 @@ static void place_messages(struct cuda_backend *b, const size_t *part_bytes,
 static void send_message(struct cuda_backend *b, const struct sample_columns *columns,
                          int32_t first_row, int32_t num_rows, float *logits) {
     const struct cuda_comm *comm = b->comm;
-    const struct row_excerpt *excerpts = columns->excerpts + first_row;
-    const struct row_excerpt *last = &excerpts[num_rows - 1];
+    const struct row_excerpt *last = &b->sample_parallel->planned[first_row + num_rows - 1];
     struct message_size size =
         size_with((struct message_size){last->length_before, last->wholes_before}, last);
     size_t part_bytes[BACKEND_MAX_RANKS];
@@ -204,8 +210,9 @@ static void send_message(struct cuda_backend *b, const struct sample_columns *co
     CUDA_TRY(b, launch_sample_excerpt(b->stream, columns, first_row, num_rows, comm->parts.data));
     if (!cuda_bring_parts(b, comm->parts.data, part_bytes) || comm->rank > 0)
         return;
-    const struct sample_message message = {
-        .excerpts = excerpts, .num_rows = num_rows, .num_ranks = comm->num_ranks};
+    const struct sample_message message = {.excerpts = columns->excerpts + first_row,
+                                           .num_rows = num_rows,
+                                           .num_ranks = comm->num_ranks};
     struct sample_part *parts = b->sample_parallel->parts.data;
     place_messages(b, part_bytes, &message, logits,
                    parts + (size_t)first_row * (size_t)comm->num_ranks);
@@ -219,18 +226,16 @@ void cuda_sample_vocab_parallel(struct backend *base,
     if (num_rows == 0 || !cuda_learn_widths(b, args->num_tokens))
         return;
     const struct sample_row *rows = cuda_sampler_rows(b, args->rows, num_rows);
-    struct row_excerpt *excerpts =
-        cuda_staging_reserve(b, (size_t)num_rows * sizeof(struct row_excerpt));
-    if (excerpts == NULL)
-        return;
-    plan_messages(b->comm, args->rows, num_rows, excerpts);
+    const struct cuda_sample_parallel *s = b->sample_parallel;
+    plan_messages(b->comm, args->rows, num_rows, s->planned);
+    cuda_staging_upload(b, s->excerpts.data, s->planned, (size_t)num_rows * sizeof(*s->planned));
     const struct sample_columns columns = {
         .rows = rows,
-        .excerpts = excerpts,
+        .excerpts = s->excerpts.data,
         .logits = args->share,
-        .largest = b->sample_parallel->largest.data,
-        .masses = b->sample_parallel->masses.data,
-        .chosen = b->sample_parallel->chosen.data,
+        .largest = s->largest.data,
+        .masses = s->masses.data,
+        .chosen = s->chosen.data,
         .num_rows = num_rows,
         .first_token = args->first_token,
         .width = args->num_tokens,
@@ -239,16 +244,17 @@ void cuda_sample_vocab_parallel(struct backend *base,
     };
     weigh_rows(b, &columns);
     for (int32_t first = 0, end; first < num_rows && CUDA_OK(b); first = end) {
-        for (end = first + 1; end < num_rows && !excerpts[end].begins_message;)
+        for (end = first + 1; end < num_rows && !s->planned[end].begins_message;)
             end++;
         send_message(b, &columns, first, end - first,
                      args->sample != NULL
                          ? args->sample->logits + (size_t)first * (size_t)args->sample->vocab_size
                          : NULL);
     }
-    const struct sample_parts parts = {.excerpts = excerpts,
-                                       .parts = b->sample_parallel->parts.data,
-                                       .largest = b->sample_parallel->largest.data,
+    const struct sample_parts parts = {.planned = s->planned,
+                                       .excerpts = s->excerpts.data,
+                                       .parts = s->parts.data,
+                                       .largest = s->largest.data,
                                        .num_ranks = b->comm->num_ranks};
     if (args->sample != NULL)
         cuda_sample_by_parts(b, args->sample, &parts);

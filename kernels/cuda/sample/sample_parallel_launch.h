@@ -48,10 +48,10 @@ SAMPLE_INLINE int64_t excerpt_place(const struct row_excerpt *excerpt, int32_t w
     return excerpt->length_before + excerpt->wholes_before * excerpt_whole_length(width);
 }
 
-/* A rank's part of the rows, in device memory except for the excerpts. */
+/* A rank's part of the rows, in device memory. */
 struct sample_columns {
     const struct sample_row *rows;      /* [num_rows] */
-    const struct row_excerpt *excerpts; /* [num_rows] pinned memory */
+    const struct row_excerpt *excerpts; /* [num_rows] */
     const float *logits;                /* [num_rows, width] */
     /* For every rank and row, [num_ranks, num_rows]; packed: as in sample_row.cuh. */
     const unsigned long long *largest; /* packed; for EXCERPT_DRAWN and reported rows */
@@ -75,7 +75,8 @@ struct sample_message {
 
 /* What all ranks have told of the rows that are reported by parts. */
 struct sample_parts {
-    const struct row_excerpt *excerpts; /* [num_rows] pinned memory */
+    const struct row_excerpt *planned;  /* [num_rows] the excerpts, in the host's memory */
+    const struct row_excerpt *excerpts; /* [num_rows] */
     const struct sample_part *parts;    /* [num_rows, num_ranks]; tokens of the whole vocabulary */
     const unsigned long long *largest;  /* as in sample_columns */
     int32_t num_ranks;

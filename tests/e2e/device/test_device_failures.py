@@ -131,7 +131,7 @@ def test_in_a_prefill_beside_others_that_decode(start_device, number):
     """The newcomer's prompt takes a dozen steps, so that it is computed when the order comes. Sampling for the others counts too."""
     device = start_device("--rank-process", "off")
     clients = start_decoding(device.server)
-    clients.append(Client(device.server, NUM_DECODING, stream=True, prompt="a " * 80, max_tokens=9))
+    clients.append(Client(device.server, NUM_DECODING, stream=True, prompt="a " * 80, max_tokens=80))
     device.server.wait_for(lambda m: m["num_requests_running"] == NUM_DECODING + 1)
     device.fail("kernel", number)
     assert [client.end() for client in clients] == DECODING_ENDS + ["event"]

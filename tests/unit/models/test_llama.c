@@ -34,7 +34,7 @@ static const struct serving_limits limits = {
 struct run {
     struct backend *backend;
     const struct backend_ops *original;
-    struct backend_ops ops; /* with `sample` watched */
+    struct backend_ops ops; /* with `sample` and `linear` watched */
     struct model_shard shard;
     struct weights *weights;
     struct llama *llama;
@@ -42,6 +42,8 @@ struct run {
 };
 
 static float *next_logits; /* where the next rows that are sampled go */
+static void (*original_linear)(struct backend *b, const struct linear_args *args);
+static int32_t num_rows_of_linear; /* of the last one in a layer */
 static int32_t head_rows_step = 1, num_padding;
 static enum kv_type cpu_kv_type = KV_F32;
 
@@ -52,6 +54,12 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
         b->ops->download(b, next_logits, args->logits + (size_t)r * stride, vocab * sizeof(float));
         next_logits += vocab;
     }
+}
+
+static void watch_linear(struct backend *b, const struct linear_args *args) {
+    if (!args->float_out) /* as the head's and a router's */
+        num_rows_of_linear = args->num_rows;
+    original_linear(b, args);
 }
 
 static struct weights_options options_of(const struct run *run) {
@@ -86,6 +94,8 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
     run->original = run->backend->ops;
     run->ops = *run->original;
     run->ops.sample = watch_sample;
+    original_linear = run->ops.linear;
+    run->ops.linear = watch_linear;
     run->backend->ops = &run->ops;
     run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
                                            .num_kv_heads = config->num_kv_heads,
@@ -198,11 +208,12 @@ static void check_hidden_sums(struct run *run, const double *states, const float
 }
 
 /* Where few rows are sampled, or none, the last layer does not compute the others'. */
-static void check_few_rows(struct run *run, const float *logits) {
+static void check_few_rows(struct run *run, const float *logits, bool is_parallel) {
     static const int32_t rows[2] = {4, NUM_TOKENS - 1}, last = NUM_TOKENS - PREFILL - 1;
     float some[2 * VOCAB], alone[VOCAB];
     next_logits = some;
     run_rows(run, 0, NUM_TOKENS, rows, 2, NULL);
+    assert_int_equal(num_rows_of_linear, is_parallel ? NUM_TOKENS : 2);
     for (int r = 0; r < 2; r++)
         assert_memory_equal(some + r * VOCAB, logits + rows[r] * VOCAB, VOCAB * sizeof(float));
     next_logits = alone;
@@ -224,7 +235,7 @@ static void check_path(const struct model_image *image, const struct expected *e
     for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
         run_step(&run, position, 1, sums);
     check_hidden_sums(&run, expected->states, sums);
-    check_few_rows(&run, logits);
+    check_few_rows(&run, logits, image->model.config.parallel_residual);
     for (int t = 0; t < NUM_TOKENS; t++) {
         double largest = 0.0, error = 0.0;
         for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {
