@@ -85,6 +85,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                                   .num_kv_heads = config->num_kv_heads,
                                                   .activation_dtype =
                                                       is_gpu ? DTYPE_BF16 : DTYPE_F32,
+                                                  .batch_invariant = is_gpu,
                                                   .isa = isa};
     struct error err = {0};
     *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
@@ -658,10 +659,32 @@ static void test_switches_together(void **state) {
     }
 }
 
+/* On a GPU, where the gathered rows are sent with the step. */
+static void test_few_rows_on_gpu(void **state) {
+    static void (*const changes[])(struct model_config *) = {set_nothing, set_both_norms,
+                                                             set_post_norm_only, set_experts};
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct model_config config = model_image_config();
+        struct model_image image;
+        struct run run;
+        float logits[NUM_TOKENS * VOCAB], sums[2 * HIDDEN] = {0};
+        changes[i](&config);
+        model_image_init(&image, &config, (struct image_form){.dtype = DTYPE_F32});
+        model_image_open(&image);
+        assert_true(open_run(&run, &image, "cuda-sim", NULL));
+        next_logits = logits;
+        run_step(&run, 0, NUM_TOKENS, sums);
+        check_few_rows(&run, logits, false);
+        close_run(&run);
+        model_image_finish(&image);
+    }
+}
+
 /* "cuda-sim": what a GPU does otherwise. */
 int main(int argc, char **argv) {
     static bool on_gpu = true, on_cpu = false;
-    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test_prestate(test_padded_head, &on_gpu)};
+    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test_prestate(test_padded_head, &on_gpu),
+                                           cmocka_unit_test(test_few_rows_on_gpu)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_padded_head, &on_cpu),
         cmocka_unit_test(test_each_switch),
