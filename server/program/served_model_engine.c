@@ -161,7 +161,8 @@ int served_model_open_executor(struct served_model *served, struct error *err) {
         log_warning("dtype %s: the CPU computes in float", served->options->dtype);
     if (config->fast_sums &&
         (!served->info.has_dedicated_memory || served->info.num_ranks == served->info.num_stages))
-        log_warning("fast-sums: there are no sums among GPUs here; it changes nothing");
+        log_warning(
+            "fast-sums: changes nothing here, it is for several GPUs that share each layer");
     return command_fingerprint(config, &served->info, served->model, build_hash(),
                                served->fingerprint, err);
 }
