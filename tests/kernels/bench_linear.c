@@ -119,12 +119,12 @@ static double time_rows(const struct bench *bench, int32_t num_rows) {
     return best;
 }
 
-static void print_limits(void) {
+static void print_limits(int num_threads) {
     struct machine_limits limits;
-    machine_limits_probe(&limits);
-    printf("one thread at most (%s): int8 %.0f GMAC/s, float %.0f GMAC/s; read 1 MiB %.0f, "
+    machine_limits_probe(num_threads, &limits);
+    printf("%d threads at most (%s): int8 %.0f GMAC/s, float %.0f GMAC/s; read 1 MiB %.0f, "
            "64 MiB %.1f, 512 MiB %.1f GB/s\n",
-           limits.vectors, limits.int8_gmacs, limits.float_gmacs, limits.read_1m_gbs,
+           num_threads, limits.vectors, limits.int8_gmacs, limits.float_gmacs, limits.read_1m_gbs,
            limits.read_64m_gbs, limits.read_512m_gbs);
 }
 
@@ -153,7 +153,8 @@ static bool is_named(enum dtype dtype, int num_names, char **names) {
 
 int main(int argc, char **argv) {
     struct backend_config config = {.isa = argc > 1 ? argv[1] : "auto",
-                                    .num_threads = argc > 2 ? atoi(argv[2]) : 1,
+                                    .num_threads =
+                                        argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1,
                                     .limits.max_num_batched_tokens = MAX_ROWS,
                                     .limits.max_num_seqs = 1};
     struct error err;
@@ -161,7 +162,7 @@ int main(int argc, char **argv) {
                           .num_threads = config.num_threads};
     if (bench.backend == NULL)
         fail(err.message);
-    print_limits();
+    print_limits(config.num_threads);
     printf("%s\nGMAC/s by rows; in brackets GB/s of weights read at 1 row\n",
            bench.backend->description);
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)

@@ -1,5 +1,5 @@
 /* What this machine can do at most, measured now: the scale that benchmark figures are read
- * against. One thread. */
+ * against. */
 #ifndef QUIRE_TESTS_KERNELS_MACHINE_LIMITS_H
 #define QUIRE_TESTS_KERNELS_MACHINE_LIMITS_H
 
@@ -12,7 +12,8 @@ struct machine_limits {
     double read_512m_gbs;
 };
 
-void machine_limits_probe(struct machine_limits *out);
+/* One thread's by its own clock, several threads' together by the time of day. */
+void machine_limits_probe(int num_threads, struct machine_limits *out);
 
 /* Seconds of processor time of the calling thread: other work on the machine disturbs it less than
  * the time of day. */
