@@ -105,6 +105,7 @@ struct options {
     bool enforce_eager;     /* on CUDA: decode steps are enqueued op by op */
     int64_t threads;        /* compute threads; 0: one per available core */
     char *cpu_isa;          /* auto, or the level of backend_config.isa */
+    char *gpu_isa;          /* likewise, of CUDA */
     int64_t tensor_parallel_size;   /* ranks on a CPU, which share its threads; or on GPUs */
     int64_t pipeline_parallel_size; /* stages, each of that many ranks */
 

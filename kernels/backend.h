@@ -527,10 +527,10 @@ struct backend_config {
     int32_t latent_dim;   /* CUDA: that of the KV layout */
     int32_t num_q_heads;  /* CUDA: maximum, for attention */
     int32_t num_kv_heads; /* CUDA: likewise */
-    const char
-        *isa; /* CPU: NULL or "auto": the fastest on this machine; otherwise "portable", "avx2",
-                 "avxvnni", "avx512vnni", "avx512bf16", "amx", "neon", "dotprod", "i8mm": that level
-                 with all its functions (ERROR_CONFIG if the machine lacks it) */
+    /* NULL or "auto": the fastest on this machine; otherwise that level with all its functions
+     * (ERROR_CONFIG if the machine lacks it). CPU: "portable", "avx2", "avxvnni", "avx512vnni",
+     * "avx512bf16", "amx", "neon", "dotprod", "i8mm"; CUDA: "sm_80", "sm_90" (cuda_levels.h). */
+    const char *isa;
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16. The CPU computes in float; BF16
                                     allows it to round activations to bf16 for products with BF16
                                     weights and with a bf16 KV cache, if that is faster */

@@ -168,8 +168,9 @@ struct executor_config {
     bool enforce_eager;            /* a GPU's decode steps are not recorded */
     double gpu_memory_utilization; /* share of a GPU's memory that is used in total */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
-    const char *cpu_isa;           /* see backend_config.isa; outlives the executor */
-    int32_t num_ranks;             /* which share each layer; 0: one */
+    /* See backend_config.isa: of a CPU, of a GPU. They outlive the executor. */
+    const char *cpu_isa, *gpu_isa;
+    int32_t num_ranks;  /* which share each layer; 0: one */
     int32_t num_stages; /* among which the layers are divided, each of num_ranks ranks; at most
                            BACKEND_MAX_RANKS ranks in total; 0: one */
     /* If it is given, each rank is a process: this one is rank transport->rank, and rank 0 has the

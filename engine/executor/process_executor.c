@@ -555,6 +555,8 @@ static int fill_start(struct process_executor *executor, struct error *err) {
                        0 ||
                    copy_text("cpu-isa", config->cpu_isa, start->cpu_isa, sizeof(start->cpu_isa),
                              err) != 0 ||
+                   copy_text("gpu-isa", config->gpu_isa, start->gpu_isa, sizeof(start->gpu_isa),
+                             err) != 0 ||
                    copy_text("packed-cache", config->packed_cache.folder, start->packed_cache,
                              sizeof(start->packed_cache), err) != 0 ||
                    copy_text("build", config->packed_cache.build, start->build,

@@ -17,12 +17,15 @@ int rank_explain(struct error *why, const char *part, const char *remedy, struct
                      remedy);
 }
 
+static bool is_cuda(const char *device) {
+    return strncmp(device, "cuda", 4) == 0;
+}
+
 /* On the CPU, bfloat16 is permission to round, which nobody gets without requesting it. */
 static enum dtype activation_dtype(const struct rank *rank, const char *device) {
     if (rank->config.dtype != DTYPE_AUTO)
         return rank->config.dtype;
-    return strncmp(device, "cuda", 4) == 0 ? model_default_activation_dtype(rank->model)
-                                           : DTYPE_F32;
+    return is_cuda(device) ? model_default_activation_dtype(rank->model) : DTYPE_F32;
 }
 
 static int open_device(struct rank *rank, const char *device, struct error *err) {
@@ -35,7 +38,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
     struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
-        .isa = rank->config.cpu_isa,
+        .isa = is_cuda(device) ? rank->config.gpu_isa : rank->config.cpu_isa,
         .limits = *limits,
         .head_dim = model->head_dim,
         .latent_dim = model->latent.kv_rank,

@@ -41,7 +41,7 @@ enum rank_message_kind {
 struct rank_start {
     struct executor_config config;
     char device[32];
-    char cpu_isa[32]; /* empty: NULL */
+    char cpu_isa[32], gpu_isa[32]; /* empty: NULL */
     char model_path[RANK_MAX_PATH];
     char draft_path[RANK_MAX_PATH]; /* of the draft model, with has_mtp the model's; empty: none */
     char packed_cache[RANK_MAX_PATH]; /* the folder; empty: none */

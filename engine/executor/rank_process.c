@@ -44,6 +44,7 @@ static int open_ranks(struct rank_process *process, struct executor_info *info, 
     struct rank_start *start = &process->start;
     start->config.device = start->device;
     start->config.cpu_isa = start->cpu_isa[0] != '\0' ? start->cpu_isa : NULL;
+    start->config.gpu_isa = start->gpu_isa[0] != '\0' ? start->gpu_isa : NULL;
     start->config.packed_cache.folder = start->packed_cache[0] != '\0' ? start->packed_cache : NULL;
     start->config.packed_cache.build = start->build;
     start->config.progress = (struct weights_progress){.report = report};

@@ -40,7 +40,7 @@ static const struct field fields[] = {
     OF(FIELD_DIGEST, draft_digest, 0, 0, true,
        "the draft model is not the same; --speculative-config"),
     OF(FIELD_TEXT, device, 0, 0, true, "--device"),
-    OF(FIELD_TEXT, numerics, 0, 0, true, "--cpu-isa"),
+    OF(FIELD_TEXT, numerics, 0, 0, true, "--cpu-isa or --gpu-isa"),
     OF(FIELD_TEXT, kv_type, 0, 0, true, NULL),
     OF(FIELD_TEXT, activation_dtype, 0, 0, true, NULL),
     OF(FIELD_INT32, num_ranks, 1, BACKEND_MAX_RANKS, true, NULL),

@@ -8,6 +8,7 @@
 #include "kernels/cuda/ranks/cuda_group.h"
 #include "kernels/cuda/step/cuda_staging.h"
 #include "kernels/cuda/matrix/cuda_tuning.h"
+#include "kernels/cuda/packed/packed_launch.h"
 #include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
 
@@ -137,16 +138,24 @@ static int open_device(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_DEVICE,
                          "the GPU %s has compute capability %d.%d; %d.0 or later is needed",
                          prop.name, prop.major, prop.minor, MIN_COMPUTE_CAPABILITY_MAJOR);
+    int code = 0;
+    if (CUDA_START(packed_code(&code), err) != 0)
+        return -1;
+    b->level = cuda_levels_select(b->config.isa, 10 * prop.major + prop.minor, code, err);
+    if (b->level == NULL)
+        return -1;
     const int most = b->config.max_multiprocessors;
     b->num_multiprocessors =
         most > 0 && most < prop.multiProcessorCount ? most : prop.multiProcessorCount;
     b->max_shared_bytes = (size_t)shared_bytes;
     snprintf(b->base.description, sizeof(b->base.description),
-             "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,
-             prop.multiProcessorCount, dtype_name(b->base.activation_dtype));
+             "%.64s, sm_%d%d, kernels of %s, %d multiprocessors, %s", prop.name, prop.major,
+             prop.minor, b->level->name, prop.multiProcessorCount,
+             dtype_name(b->base.activation_dtype));
     snprintf(b->base.numerics, sizeof(b->base.numerics),
-             "%.28s, sm_%d%d, %d multiprocessors%s, driver %d, toolkit %d, cublasLt %zu, build %s",
-             prop.name, prop.major, prop.minor, prop.multiProcessorCount,
+             "%.28s, sm_%d%d, kernels of %s, %d multiprocessors%s, driver %d, toolkit %d, cublasLt "
+             "%zu, build %s",
+             prop.name, prop.major, prop.minor, b->level->name, prop.multiProcessorCount,
              cuda_sums_by_nccl(b) ? ", NCCL sums" : "", driver, CUDART_VERSION,
              cublasLtGetVersion(), build_hash());
     return 0;

@@ -59,6 +59,8 @@ void run_next_thread(bool ends) {
 static void run_thread() {
     fiber_entered();
     (*current_block->body)();
+    if (current_thread->is_early)
+        fatal("ends without wait_for_earlier_work");
     leave_barriers(running_thread());
     run_next_thread(true);
 }
@@ -87,6 +89,7 @@ static void reset_thread(block_state *block, int i) {
     thread->copies.copies.clear();
     thread->copies.next_group = 0;
     thread->has_counted = false;
+    thread->is_early = grid.is_early;
     fiber_prepare(&thread->stack, run_thread);
 }
 
@@ -176,18 +179,23 @@ static void run_blocks(const std::function<void()> &body) {
 void run_grid(const launch_config &config, const std::function<void()> &body) {
     const dim3 &dim = config.grid_dim;
     unsigned num_blocks = dim.x * dim.y * dim.z;
-    grid = {are_blocks_interleaved() && num_blocks > 1, block_order(num_blocks), 0, {}, 0};
+    grid = {are_blocks_interleaved() && num_blocks > 1,
+            block_order(num_blocks),
+            0,
+            {},
+            0,
+            config.is_early};
     begin_shared_memory(config.kernel, config.shared_bytes);
     current_grid = {{}, config.block_dim, dim, nullptr};
     running_kernel = config.kernel_name;
     blocks_are_interleaved = grid.interleaved;
     if (grid.interleaved)
         begin_visibility(*the_machine().at_work);
+    begin_grid_reads(config.is_early);
     run_blocks(body);
     if (grid.interleaved)
         end_visibility();
-    if (reads_are_counted)
-        end_grid_reads(config.kernel_name);
+    end_grid_reads(config.kernel_name);
     blocks_are_interleaved = false;
     running_kernel = nullptr;
 }

@@ -71,6 +71,7 @@ struct grid_state {
     size_t num_begun;
     std::vector<block_state *> in_flight; /* that have begun and not ended, as they were left */
     size_t num_held;
+    bool is_early;
 };
 
 /* The block that runs now. */

@@ -39,8 +39,8 @@ static void copy_async(const site &where, void *shared, const void *global, bool
         unsigned char probe[16];
         memcpy(probe, global, bytes);
         __asm__ volatile("" : : "r"(probe) : "memory");
-        if (reads_are_counted)
-            count_read(global, bytes, false);
+        if (reads_are_watched)
+            watch_read(global, bytes, false);
     }
     memset(shared, 0xff, bytes);
     pending_copies &pending = running_thread()->copies;

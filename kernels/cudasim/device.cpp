@@ -223,8 +223,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     p.warpSize = 32;
     p.maxThreadsPerBlock = 1024;
     p.maxThreadsPerMultiProcessor = 1536;
-    p.major = 8;
-    p.minor = 9;
+    p.major = 9;
+    p.minor = 0;
     p.multiProcessorCount = call.dev.num_multiprocessors;
     p.l2CacheSize = 256 << 10;
     p.memoryBusWidth = 256;

@@ -106,6 +106,15 @@ cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, 
     return call.end(cudaSuccess);
 }
 
+/* Kernels can begin early: 9.0 is the first that does. */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func) {
+    api_call call;
+    if (attr == nullptr || func == nullptr)
+        return call.end(cudaErrorInvalidValue);
+    *attr = {90};
+    return call.end(cudaSuccess);
+}
+
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, const void *func,
                                                           int block_size,
                                                           size_t dynamic_shared_bytes) {

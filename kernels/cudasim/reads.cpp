@@ -1,6 +1,8 @@
 #include "cudasim/reads.h"
 
 #include "block.h"
+#include "device.h"
+#include "fatal.h"
 
 #include <string.h>
 
@@ -10,7 +12,9 @@
 
 namespace cudasim {
 
-bool reads_are_counted;
+bool reads_are_watched;
+bool waits_are_left_out;
+static bool are_counted;
 
 /* One lane's. */
 struct lane_read {
@@ -37,7 +41,16 @@ struct warp_reads {
 static std::vector<lane_read> lane_reads; /* of the grid that runs */
 static std::vector<warp_reads> counted;
 
-void count_read(const void *address, size_t bytes, bool of_weights) {
+void begin_grid_reads(bool is_early) {
+    reads_are_watched = are_counted || is_early;
+    waits_are_left_out = is_early && is_skipped(*the_machine().at_work, "wait_for_earlier_work");
+}
+
+void watch_read(const void *address, size_t bytes, bool of_weights) {
+    if (running_thread()->is_early && !of_weights)
+        fatal("reads what is no weight before wait_for_earlier_work");
+    if (!are_counted)
+        return;
     const dim3 &grid = current_grid.grid_dim;
     const uint3 &at = current_grid.block_index;
     const uint64_t block = ((uint64_t)at.z * grid.y + at.y) * grid.x + at.x;
@@ -49,6 +62,7 @@ void count_read(const void *address, size_t bytes, bool of_weights) {
 
 /* A place is read as often as the lane does that reads it most often. */
 void end_grid_reads(const char *kernel_name) {
+    reads_are_watched = false;
     std::sort(lane_reads.begin(), lane_reads.end());
     for (size_t i = 0; i < lane_reads.size();) {
         warp_reads reads = {kernel_name, lane_reads[i], 0};
@@ -72,13 +86,13 @@ using namespace cudasim;
 
 void cudasim_count_reads(void) {
     counted.clear();
-    reads_are_counted = true;
+    are_counted = true;
 }
 
 uint64_t cudasim_bytes_read(const char *kernel, const void *begin, size_t bytes) {
     const uintptr_t first = reinterpret_cast<uintptr_t>(begin);
     uint64_t sum = 0;
-    reads_are_counted = false;
+    are_counted = false;
     for (const warp_reads &reads : counted) {
         const lane_read &read = reads.first;
         const bool is_meant = begin == nullptr

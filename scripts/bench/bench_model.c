@@ -10,7 +10,7 @@
  *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every
  *                       decode and mixed step with each, prompts with the first; default: greedy
  *   kv-type             f32, f16, bf16, int8 or fp8: of the KV cache; default: as the activations
- *   isa                 of the CPU, as --cpu-isa of the server; default: what is fastest
+ *   isa                 as --cpu-isa or --gpu-isa of the server; default: what is fastest
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so

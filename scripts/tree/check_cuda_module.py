@@ -24,9 +24,10 @@ ENTRY = struct.Struct("<HHIQ")  # kind, version, bytes of this header, bytes beh
 ENTRY_VERSION, ARCH_AT = 0x101, 28
 PTX, MACHINE_CODE = 1, 2
 PTX_ARCH, LAST_KNOWN = 80, 120
+EARLY_ARCH = 90  # from which on products begin before what is before them is done
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
 LOCAL_MEMORY = {"LDL": 0x983, "STL": 0x387}  # spilled registers among them
-BRANCH = 0x947
+BRANCH, LOAD, WAIT_FOR_GRIDS = 0x947, 0x981, 0x82E  # BRA, LDG, ACQBULK: griddepcontrol.wait
 SYMBOL_TABLE, SYMBOL_BYTES = 2, 24
 SIZED_FORM = 4
 REGISTER_COUNT = (SIZED_FORM, 0x2F)  # form and attribute, as cuobjdump names them: EIATTR_REGCOUNT
@@ -192,6 +193,12 @@ def packed_over_budget(kernel, arch, code, percent):
             yield f"has {operation}: registers are spilled, or an array is in local memory"
     if count_operation(code, NEEDED["HMMA"]) == 0:
         yield "has no HMMA"
+    operations = [struct.unpack_from("<H", code, at)[0] & 0xFFF for at in range(0, len(code), 16)]
+    waits = operations.index(WAIT_FOR_GRIDS) if WAIT_FOR_GRIDS in operations else None
+    if arch < EARLY_ARCH and waits is not None:
+        yield "waits for other grids, which this GPU cannot"
+    if arch >= EARLY_ARCH and LOAD not in operations[:waits or 0]:
+        yield "reads no weights before it waits for other grids"
     budget = PACKED_INSTRUCTIONS[tiles or width].get(form)
     if budget is None or arch != COUNTED_ARCH:
         return
@@ -207,6 +214,7 @@ def complaints(entries, archs, percent):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
     required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, PTX_ARCH)}
+    required |= {(PTX, EARLY_ARCH) for arch in archs if arch >= EARLY_ARCH}
     for kind, arch in sorted(required - got):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:

@@ -23,8 +23,8 @@
 #define STATUS_DIFFERS 1
 
 static const char usage[] =
-    "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--threads N] "
-    "[--lora-modules NAME=PATH] [--speculative-config JSON] [--log-level NAME]\n"
+    "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--gpu-isa NAME] "
+    "[--threads N] [--lora-modules NAME=PATH] [--speculative-config JSON] [--log-level NAME]\n"
     "  FILE\twhat `quire serve --record` wrote\n"
     "\n"
     "The options are those of `quire serve`, instead of the ones it was recorded with. Every "
@@ -37,8 +37,13 @@ static const char usage[] =
 
 /* Those that say where it is computed, and do not change what. */
 static bool is_allowed(const char *word) {
-    static const char *const flags[] = {"--model",    "--device",       "--cpu-isa",
-                                        "--threads",  "--lora-modules", "--speculative-config",
+    static const char *const flags[] = {"--model",
+                                        "--device",
+                                        "--cpu-isa",
+                                        "--gpu-isa",
+                                        "--threads",
+                                        "--lora-modules",
+                                        "--speculative-config",
                                         "--log-level"};
     size_t length = strcspn(word, "=");
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)

@@ -340,6 +340,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .gpu_memory_utilization = options->gpu_memory_utilization,
         .num_threads = (int32_t)options->threads,
         .cpu_isa = options->cpu_isa,
+        .gpu_isa = options->gpu_isa,
         .num_ranks = (int32_t)options->tensor_parallel_size,
         .num_stages = (int32_t)options->pipeline_parallel_size,
         .load_mode = parse_load_mode(options->load_mode),

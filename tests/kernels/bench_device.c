@@ -10,7 +10,8 @@
  * or what the device takes instead rotate-mib        memory that calls go through before they come
  * back to the same; default: 256, more than a cache holds batch-us          length of a timed batch
  *   batch-invariant   1: the device is opened so
- *   isa threads       of the CPU; default: auto, one per core. With one thread its own processor
+ *   isa               of the CPU or the GPU; default: auto
+ *   threads           of the CPU; default: one per core. With one thread its own processor
  *                     time is measured, which other work on the machine disturbs less
  *   only              linear, experts, rows, kv or sample: this group alone
  *

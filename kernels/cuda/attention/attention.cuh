@@ -504,6 +504,7 @@ template <bool WIDE, class T, kv_type KV, int D, int BLOCKS>
 __global__ void __launch_bounds__(num_threads, BLOCKS)
     attention_kernel(const __grid_constant__ attention_launch a) {
     DYNAMIC_SHARED(T, shared);
+    let_next_begin();
     /* Reads the list's end again, to save a register. */
     for (const attention_item *item = a.items + a.block_items[blockIdx.x];
          item < a.items + a.block_items[blockIdx.x + 1]; item++) {

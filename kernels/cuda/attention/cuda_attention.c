@@ -423,7 +423,9 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     };
     if (args->key_biases != NULL)
         launch.key_biases = *args->key_biases;
-    for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++) {
+    /* The wide ones first: a recording may leave them out, and what comes next may begin early. */
+    for (int i = NUM_ATTENTION_TILES - 1; i >= 0; i--) {
+        const enum attention_tile tile = (enum attention_tile)i;
         launch.block_items = plan->block_items + attention_plan_first_start(&attention->plan, tile);
         launch.num_blocks = attention->plan.num_blocks[tile];
         if (!may_have(b, plan, tile))

@@ -15,6 +15,44 @@
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                     \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 
+/* LAUNCH of a kernel that may begin before what the stream has before it is done, where it was
+ * compiled for that (can_begin_early): see wait_for_earlier_work. */
+#define LAUNCH_EARLY(is_early, kernel, grid, block, shared_bytes, stream, ...)                     \
+    launch_early(is_early, kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
+
+template <class... P, class... A>
+inline void launch_early(bool is_early, void (*kernel)(P...), dim3 grid, dim3 block,
+                         size_t shared_bytes, cudaStream_t stream, const A &...arguments) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = is_early ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+/* Programmatic dependent launch (CUDA C++ Programming Guide; PTX ISA, "griddepcontrol"). A kernel
+ * launched early may read only what no kernel of a step writes, and write nothing, before every one
+ * of its threads has waited here: until all earlier grids have ended and what they wrote is
+ * visible. Since such a kernel cannot end before its predecessor, and any other waits for all of
+ * its predecessor, whoever waits for one kernel has waited for all before it. */
+__device__ __forceinline__ void wait_for_earlier_work() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The next kernel, if it is launched early, may begin once all blocks have come here or ended. */
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /* Returns x as a value that the compiler knows nothing about, so that values derived from it are
  * recomputed instead of kept in registers. */
 __device__ __forceinline__ uint32_t opaque(uint32_t x) {

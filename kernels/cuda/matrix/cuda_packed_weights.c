@@ -112,6 +112,7 @@ static struct packed_product_launch launch_of(const struct cuda_backend *b,
         .scale = args->scale,
         .float_out = args->float_out,
         .bf16 = cuda_is_bf16(b),
+        .begins_early = b->level->begins_early,
     };
 }
 

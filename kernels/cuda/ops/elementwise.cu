@@ -24,6 +24,7 @@ __device__ float row_mean(const T *x, int32_t width, int32_t first, int32_t step
 }
 
 template <class T, int N> __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
+    let_next_begin();
     size_t at = (size_t)blockIdx.x * a.row_stride;
     const T *x = static_cast<const T *>(a.x) + at;
     T *out = static_cast<T *>(a.out) + at;
@@ -86,6 +87,7 @@ cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args) {
 
 template <activation A, class T, int N>
 __global__ void act_mul_kernel(const T *gate_up, T *out, int32_t width) {
+    let_next_begin();
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (i >= width)
         return;

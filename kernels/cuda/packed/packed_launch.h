@@ -40,6 +40,8 @@ struct packed_product_launch {
     float scale;
     bool float_out;
     bool bf16;
+    bool begins_early; /* before what the stream has before it is done: only if packed_code says
+                          that the product was compiled for 9.0 or later */
     /* Rows of the weights are those of a gate, then as many of an up, and out [num_rows, rows / 2]
      * is that of `linear_gated`. num_rows <= PACKED_NARROW_ROWS, scale is 1, there is no addend and
      * no float_out. */
@@ -55,6 +57,10 @@ cudaError_t launch_packed_256(cudaStream_t stream, int form,
                               const struct packed_product_launch *args);
 cudaError_t launch_packed_checkpoint(cudaStream_t stream, int form,
                                      const struct packed_product_launch *args);
+
+/* Returns the compute capability that the products of this device were compiled for, as 80 for 8.0:
+ * its own, or an earlier one. */
+cudaError_t packed_code(int *out);
 
 /* Of weights [rows, cols] of the activations' type, at planes.at[PACKED_LOW]; cols is a multiple of
  * 8. */

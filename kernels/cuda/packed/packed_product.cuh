@@ -12,7 +12,8 @@
  *
  * So a sum has the same bits in both.
  *
- * While a chunk is multiplied, the next one is on its way to other registers. */
+ * While a chunk is multiplied, the next one is on its way to other registers. The first one may be
+ * on its way before x is there (wait_for_earlier_work). */
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
 #define QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
 
@@ -175,15 +176,16 @@ __device__ __forceinline__ void store(const packed_product_launch &a, int row_of
 
 /* --- Narrow --- */
 
-/* The lane's elements of x at these columns of a row, those of its codes of a group. */
-template <int F, class T>
-__device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group) {
+/* The lane's elements of x at these columns of a row, those of its codes of a group; `load` reads
+ * them. */
+template <int F, class T, class Load>
+__device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group, Load &&load) {
     if constexpr (form_of<F>::group == 16) {
-        const uint2 first = *reinterpret_cast<const uint2 *>(group);
-        const uint2 second = *reinterpret_cast<const uint2 *>(group + column_at<F>(0, 0, 1));
+        const uint2 first = load(reinterpret_cast<const uint2 *>(group));
+        const uint2 second = load(reinterpret_cast<const uint2 *>(group + column_at<F>(0, 0, 1)));
         out[0] = first.x, out[1] = first.y, out[2] = second.x, out[3] = second.y;
     } else {
-        const uint4 pairs = *reinterpret_cast<const uint4 *>(group);
+        const uint4 pairs = load(reinterpret_cast<const uint4 *>(group));
         out[0] = pairs.x, out[1] = pairs.y, out[2] = pairs.z, out[3] = pairs.w;
     }
 }
@@ -222,11 +224,14 @@ __device__ __forceinline__ void multiply_narrow_tile(const packed_rows &a, int f
     tile_words<F, M> words, next;
     if (warp_of() < num_chunks)
         load_tiles<F, M>(words, a, first_row, warp_of());
+    wait_for_earlier_work();
+    let_next_begin();
     for (int chunk = warp_of(); chunk < num_chunks; chunk += num_warps) {
         if (chunk + num_warps < num_chunks)
             load_tiles<F, M>(next, a, first_row, chunk + num_warps);
         multiply_chunk<T>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
-            load_x<F, T>(out, rows_of_x[n] + column_of_x<F>(a.cols, chunk, j));
+            load_x<F>(out, rows_of_x[n] + column_of_x<F>(a.cols, chunk, j),
+                      [](const auto *p) { return load_global(p); });
         });
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -387,10 +392,12 @@ __global__ void __launch_bounds__(wide_threads, 1)
     tile_sums<1, N> sums = {}, split = {};
     tile_words<F, 1> words, next;
     int chunk = SPLIT ? (int)blockIdx.z : 0;
-    if (chunk < num_chunks) {
-        fetch_x<T, N * 8>(a, shared, first_x, chunk);
+    if (chunk < num_chunks)
         load_tiles<F, 1>(words, rows, first_row, chunk);
-    }
+    wait_for_earlier_work();
+    let_next_begin();
+    if (chunk < num_chunks)
+        fetch_x<T, N * 8>(a, shared, first_x, chunk);
     for (int i = 0; chunk < num_chunks; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
@@ -403,7 +410,7 @@ __global__ void __launch_bounds__(wide_threads, 1)
         const T *stage = shared + i % wide_stages * stage_elements;
         multiply_chunk<T>(split, words, [&](int n, int j, uint32_t(&out)[4]) {
             const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
-            load_x<F, T>(out, stage + unit_offset(row, column));
+            load_x<F>(out, stage + unit_offset(row, column), [](const auto *p) { return *p; });
         });
         if (!SPLIT && chunk + num_splits >= num_chunks)
             end_split<N>(sums, split);
@@ -430,11 +437,11 @@ inline unsigned tiles_of(int n, int tile) {
 template <int F, class T>
 void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
     if (a.gated)
-        LAUNCH((packed_narrow_kernel<F, T, true>), tiles_of(a.rows / 2, 8), num_threads, 0, stream,
-               a);
+        LAUNCH_EARLY(a.begins_early, (packed_narrow_kernel<F, T, true>), tiles_of(a.rows / 2, 8),
+                     num_threads, 0, stream, a);
     else
-        LAUNCH((packed_narrow_kernel<F, T, false>), tiles_of(a.rows, 16), num_threads, 0, stream,
-               a);
+        LAUNCH_EARLY(a.begins_early, (packed_narrow_kernel<F, T, false>), tiles_of(a.rows, 16),
+                     num_threads, 0, stream, a);
 }
 
 /* Split where there are too few tiles for the device. */
@@ -443,11 +450,11 @@ void multiply_wide(cudaStream_t stream, const packed_product_launch &a) {
     const unsigned x = tiles_of(a.rows, PACKED_WIDE_ROWS), y = tiles_of(a.num_rows, N * 8);
     constexpr int shared_bytes = wide_stages * N * 8 * PACKED_CHUNK * 2;
     if (x * y <= (unsigned)a.splits.max_tiles)
-        LAUNCH((packed_wide_kernel<F, T, N, true>), dim3(x, y, num_splits), wide_threads,
-               shared_bytes, stream, a);
+        LAUNCH_EARLY(a.begins_early, (packed_wide_kernel<F, T, N, true>), dim3(x, y, num_splits),
+                     wide_threads, shared_bytes, stream, a);
     else
-        LAUNCH((packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads, shared_bytes, stream,
-               a);
+        LAUNCH_EARLY(a.begins_early, (packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads,
+                     shared_bytes, stream, a);
 }
 
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {

@@ -11,6 +11,7 @@
 #define QUIRE_KERNELS_CUDA_STATE_CUDA_STATE_H
 
 #include "kernels/backend.h"
+#include "kernels/cuda/state/cuda_levels.h"
 
 #include <cuda_runtime_api.h>
 
@@ -70,12 +71,13 @@ struct cuda_graph {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    int device;              /* its number */
-    struct cuda_comm *comm;  /* NULL: the backend is alone */
-    cudaStream_t stream;     /* the compute stream */
-    int num_multiprocessors; /* that work is split for */
-    size_t max_shared_bytes; /* of a block, opted in */
-    struct error failure;    /* code ERROR_NONE: none yet */
+    int device;                     /* its number */
+    const struct cuda_level *level; /* what kernels it gets */
+    struct cuda_comm *comm;         /* NULL: the backend is alone */
+    cudaStream_t stream;            /* the compute stream */
+    int num_multiprocessors;        /* that work is split for */
+    size_t max_shared_bytes;        /* of a block, opted in */
+    struct error failure;           /* code ERROR_NONE: none yet */
     struct cuda_streams *streams;
     struct cuda_step step;
     struct cuda_staging *staging;

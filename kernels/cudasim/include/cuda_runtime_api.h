@@ -27,13 +27,14 @@
  * whose name holds the text are not run, so that results are wrong without an error; products are
  * "cublasLtMatmul", copies "cudaMemcpyAsync", waits of a stream for an event "cudaStreamWaitEvent",
  * operations of NCCL "ncclAllGather", "ncclBroadcast" and "ncclSend", fences "__threadfence
- * release" and, those after an atomic, "__threadfence acquire"; so is "cudaGraphUpload", and
- * "cudaGraphExecDestroy" leaves the graph alive QUIRE_CUDASIM_PRODUCTS=...      algorithms of
- * cuBLASLt that refuse or err, cudasim/products.h QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th
- * kernel or product never ends: no stream goes on, queries say cudaErrorNotReady, and a call that
- * waits for work does not return (but aborts after five minutes) QUIRE_CUDASIM_ORDER=... order of
- * threads, blocks and streams, cudasim/order.h QUIRE_CUDASIM_BLOCKS=...        interleaved: several
- * blocks of a grid in flight, likewise
+ * release" and, those after an atomic, "__threadfence acquire"; so is "cudaGraphUpload",
+ * and "wait_for_earlier_work" (of kernels launched early), and "cudaGraphExecDestroy" leaves the
+ * graph alive QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err,
+ * cudasim/products.h QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no
+ * stream goes on, queries say cudaErrorNotReady, and a call that waits for work does not return
+ * (but aborts after five minutes) QUIRE_CUDASIM_ORDER=... order of threads, blocks and streams,
+ * cudasim/order.h QUIRE_CUDASIM_BLOCKS=...        interleaved: several blocks of a grid in flight,
+ * likewise
  *
  * All calls may be made from any thread; the devices do one thing at a time together. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H
@@ -260,6 +261,13 @@ enum cudaSharedCarveout {
 
 CUDASIM_MUST_CHECK cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr,
                                                     int value);
+/* A subset of NVIDIA's. */
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+CUDASIM_MUST_CHECK cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr,
+                                                     const void *func);
+
 /* Counted for the largest carve-out: with shared memory, the kernel must have asked for it. */
 CUDASIM_MUST_CHECK cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int *num_blocks, const void *func, int block_size, size_t dynamic_shared_bytes);
@@ -270,6 +278,10 @@ CUDASIM_MUST_CHECK cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attr, int value) {
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attr, value);
+}
+template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, void (*kernel)(P...)) {
+    return cudaFuncGetAttributes(attr, reinterpret_cast<const void *>(kernel));
 }
 template <class... P>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, void (*kernel)(P...),

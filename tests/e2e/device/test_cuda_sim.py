@@ -329,6 +329,12 @@ def test_out_of_memory_says_what_and_how_much(start_gpu):
         assert len(lines) == 1 and all(word in lines[0] for word in said), lines
 
 
+def test_gpu_isa(start_server):
+    server = start_server(*GPU, "--rank-process", "on", "--gpu-isa", "sm_80", environment=simulated())
+    assert "sm_90, kernels of sm_80" in server.read_log()
+    assert server.complete("Once upon a time", max_tokens=4).usage.completion_tokens == 4
+
+
 @pytest.mark.parametrize("memory, step", [((70 << 30) - 1, "2048 tokens, 256 sequences"),
                                           (70 << 30, "8192 tokens, 1024 sequences")])
 def test_a_large_gpu_computes_more_at_once(memory, step):

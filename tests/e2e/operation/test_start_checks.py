@@ -95,6 +95,7 @@ OPTIONS = [
     (78, "swap-space", ("--swap-space", "16000")),
     (78, "max-num-batched-tokens is 8", ("--max-num-seqs", 16, "--max-num-batched-tokens", 8)),
     (78, "cpu-isa", ("--cpu-isa", "none")),
+    (78, "gpu-isa", ("--gpu-isa", "sm_70")),
     (78, "device cuda", ("--device", "cuda")),
 ]
 

@@ -101,6 +101,7 @@ static void test_defaults(void **state) {
     assert_string_equal(options.device, "auto");
     assert_int_equal(options.threads, 0);
     assert_string_equal(options.cpu_isa, "auto");
+    assert_string_equal(options.gpu_isa, "auto");
     assert_int_equal(options.tensor_parallel_size, 1);
     assert_int_equal(options.pipeline_parallel_size, 1);
     assert_int_equal(options.max_model_len, 0);

@@ -18,6 +18,7 @@ struct launch_config {
     dim3 block_dim;
     size_t shared_bytes;
     cudaStream_t stream;
+    bool is_early; /* its threads say themselves when they wait for what is before it */
 };
 
 /* Checks the limits of a GPU, which cudaGetLastError reports, and queues the grid. `body` is run
@@ -38,17 +39,20 @@ void enqueue_work(cudaStream_t stream, std::function<void()> work);
 
 template <class... P, class... A>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-            cudaStream_t stream, const A &...arguments) {
+            cudaStream_t stream, bool is_early, const A &...arguments) {
     static_assert(sizeof...(P) == sizeof...(A), "a kernel takes all its arguments");
     std::tuple<P...> copied(arguments...);
     std::apply([&](const P &...p) { (check_argument(name, p), ...); }, copied);
-    enqueue_grid({name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream},
-                 [kernel, copied] { std::apply(kernel, copied); });
+    enqueue_grid(
+        {name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream, is_early},
+        [kernel, copied] { std::apply(kernel, copied); });
 }
 
 } // namespace cudasim
 
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                     \
-    cudasim::launch(#kernel, kernel, grid, block, shared_bytes, stream, ##__VA_ARGS__)
+    cudasim::launch(#kernel, kernel, grid, block, shared_bytes, stream, false, ##__VA_ARGS__)
+#define LAUNCH_EARLY(is_early, kernel, grid, block, shared_bytes, stream, ...)                     \
+    cudasim::launch(#kernel, kernel, grid, block, shared_bytes, stream, is_early, ##__VA_ARGS__)
 
 #endif

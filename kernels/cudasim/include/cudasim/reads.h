@@ -1,6 +1,7 @@
 /* Counts what kernels read of device memory through load_weights, load_global, __ldg and
  * copy_async_*, but not what they read through plain pointers: plans, positions, biases, addends,
- * partial results, and x of products in narrow tiles.
+ * partial results. The same reads are looked at in a thread that was launched early and has not
+ * waited yet: one that is not of weights ends the process.
  *
  * What lanes of one warp read equally often counts once, as if they did so together; what two warps
  * read, or one lane twice, counts twice. So a count is what goes through the L1 cache when nothing
@@ -27,21 +28,22 @@ __attribute__((visibility("default"))) uint64_t cudasim_bytes_read(const char *k
 }
 
 namespace cudasim {
-extern __attribute__((visibility("hidden"))) bool reads_are_counted;
-/* By the running thread. */
-void count_read(const void *address, size_t bytes, bool of_weights);
-/* Of the grid that has ended. */
+/* Of the grid that runs. */
+extern __attribute__((visibility("hidden"))) bool reads_are_watched;
+/* By the running thread, then. */
+void watch_read(const void *address, size_t bytes, bool of_weights);
+void begin_grid_reads(bool is_early);
 void end_grid_reads(const char *kernel_name);
 } // namespace cudasim
 
 template <class V> static inline V load_weights(const V *p) {
-    if (cudasim::reads_are_counted)
-        cudasim::count_read(p, sizeof(V), true);
+    if (cudasim::reads_are_watched)
+        cudasim::watch_read(p, sizeof(V), true);
     return *p;
 }
 template <class V> static inline V load_global(const V *p) {
-    if (cudasim::reads_are_counted)
-        cudasim::count_read(p, sizeof(V), false);
+    if (cudasim::reads_are_watched)
+        cudasim::watch_read(p, sizeof(V), false);
     return *p;
 }
 #endif

@@ -25,6 +25,7 @@ struct site {
 struct thread_place {
     uint3 thread_index;
     int lane;
+    bool is_early; /* its grid was launched early, and it has not waited yet */
 };
 struct grid_place {
     uint3 block_index;
@@ -35,6 +36,9 @@ struct grid_place {
 /* Belong to the thread that runs now: the device runs one at a time. */
 extern __attribute__((visibility("hidden"))) thread_place *current_thread;
 extern __attribute__((visibility("hidden"))) grid_place current_grid;
+
+/* QUIRE_CUDASIM_SKIP=wait_for_earlier_work */
+extern __attribute__((visibility("hidden"))) bool waits_are_left_out;
 
 /* Blocks of the running grid take turns, and see of each other's stores what a GPU promises. */
 extern __attribute__((visibility("hidden"))) bool blocks_are_interleaved;
@@ -88,6 +92,12 @@ ballot take_ballot(const site &where, unsigned mask, bool predicate);
 #define blockDim (cudasim::current_grid.block_dim)
 #define gridDim (cudasim::current_grid.grid_dim)
 static const int warpSize = 32;
+
+static inline void wait_for_earlier_work() {
+    cudasim::current_thread->is_early &= cudasim::waits_are_left_out;
+}
+static inline void let_next_begin() {
+}
 
 #define CUDASIM_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 

@@ -100,7 +100,8 @@ static void differences_of_headers_are_named(void **state) {
     assert_int_equal(record_header_compare(&recorded, &here, &err), -1);
     assert_string_equal(
         err.message,
-        "recorded with numerics \"avx2 on avx2\", here it is \"portable on avx2\" (--cpu-isa)");
+        "recorded with numerics \"avx2 on avx2\", here it is \"portable on avx2\" (--cpu-isa "
+        "or --gpu-isa)");
     here.model_digest[15] = 1;
     assert_int_equal(record_header_compare(&recorded, &here, &err), -1);
     assert_non_null(strstr(err.message, "the weights are not the same"));

@@ -419,6 +419,38 @@ static void test_blocks_counted_without_carveout(void **) {
         messages);
 }
 
+/* Launched early: `faults` is 0, or which one it has. */
+static __global__ void early_kernel(const uint32_t *weights, const uint32_t *x, uint32_t *out,
+                                    int faults) {
+    uint32_t sum = load_weights(weights + threadIdx.x);
+    if (faults == 1)
+        sum += load_global(x + threadIdx.x);
+    if (faults == 2 && threadIdx.x == 3)
+        return;
+    wait_for_earlier_work();
+    let_next_begin();
+    out[threadIdx.x] = sum + load_global(x + threadIdx.x);
+}
+
+static void run_early(bool is_early, int faults) {
+    device_array<uint32_t> weights(std::vector<uint32_t>(32, 1)), x(std::vector<uint32_t>(32, 2)),
+        out(32);
+    LAUNCH_EARLY(is_early, early_kernel, 1, 32, 0, nullptr, weights.get(), x.get(), out.get(),
+                 faults);
+    for (uint32_t sum : out.download())
+        assert_int_equal(sum, 3);
+}
+
+static void test_early_kernels(void **) {
+    in_every_order([&] { run_early(true, 0); });
+    run_early(false, 0);
+    assert_dies(
+        [] { run_early(true, 1); },
+        {"early_kernel, block (0, 0, 0), thread (0, 0, 0): reads what is no weight before"});
+    assert_dies([] { run_early(true, 2); },
+                {"thread (3, 0, 0): ends without wait_for_earlier_work"});
+}
+
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_barriers),
@@ -434,6 +466,7 @@ int main() {
         cmocka_unit_test(test_misused_addresses),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_blocks_counted_without_carveout),
+        cmocka_unit_test(test_early_kernels),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

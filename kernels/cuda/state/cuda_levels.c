@@ -1,0 +1,28 @@
+#include "kernels/cuda/state/cuda_levels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Best last. Of 10.0 and 12.0 nothing is used yet that 9.0 lacks. */
+static const struct cuda_level levels[] = {
+    {.name = "sm_80", .capability = 80},
+    {.name = "sm_90", .capability = 90, .begins_early = true},
+};
+enum { NUM_LEVELS = sizeof(levels) / sizeof(levels[0]) };
+
+const struct cuda_level *cuda_levels_select(const char *isa, int capability, int code,
+                                            struct error *err) {
+    char supported[128] = "auto";
+    for (int i = NUM_LEVELS - 1; i >= 0; i--) {
+        if (levels[i].capability > capability || levels[i].capability > code)
+            continue;
+        if (isa == NULL || strcmp(isa, "auto") == 0 || strcmp(isa, levels[i].name) == 0)
+            return &levels[i];
+        const size_t used = strlen(supported);
+        snprintf(supported + used, sizeof(supported) - used, ", %s", levels[i].name);
+    }
+    error_set(err, ERROR_CONFIG,
+              "instruction set '%s': this GPU, of compute capability %d.%d, has %s", isa,
+              capability / 10, capability % 10, supported);
+    return NULL;
+}
