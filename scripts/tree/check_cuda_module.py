@@ -44,13 +44,15 @@ NARROW_REGISTERS = {"64": 128, "96": 128, "128": 128, "256": 255}
 COUNTED_ARCH = 90
 TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("4", "128"): 910,
                      ("1", "64"): 175, ("2", "64"): 175, ("3", "64"): 440}
+WITH_MIN = {"1", "3", "7", "9", "10"}  # forms; sums of x take 8 more products for each warp of a chunk
+TWO_ROUNDS = {"7", "8", "11"}  # whose chunks a wide kernel for 64 rows multiplies by halves
 # Products by the number of the weights' form (packed_layout.h; n1: plain ones), for up to 8 rows of x, 32 and 64:
 # instructions of a warp for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
 PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(n?\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)E)?Lb[01]E")
 PACKED_INSTRUCTIONS = {  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128, plain
     "narrow": {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235, "n1": 100},
-    "4": {"0": 390, "4": 430, "9": 590, "11": 610, "15": 390, "n1": 215},
-    "8": {"0": 620, "4": 660, "11": 900, "15": 620, "n1": 360}}
+    "4": {"0": 390, "4": 430, "9": 610, "11": 610, "15": 390, "n1": 215},
+    "8": {"0": 620, "4": 660, "9": 950, "11": 950, "15": 620, "n1": 360}}
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -202,9 +204,12 @@ def packed_over_budget(kernel, arch, code, percent):
     budget = PACKED_INSTRUCTIONS[tiles or width].get(form)
     if budget is None or arch != COUNTED_ARCH:
         return
-    mma, _, instructions = cheapest_round(code, ["HMMA"]) or (0, 0, 0)
-    products = 8 * int(tiles or 1)  # with a min, as many again
-    if mma not in (products, 2 * products) or instructions > budget * percent / 100:
+    mma, _, instructions = cheapest_round(code, ["HMMA"] if tiles is None else ["HMMA", "LDGSTS"]) or (0, 0, 0)
+    products = 8 * int(tiles or 1)
+    if tiles == "8" and form in TWO_ROUNDS:
+        half = cheapest_round(code, ["HMMA"]) or (0, 0, 0)
+        mma, instructions = mma + half[0], instructions + half[2]
+    if mma != products + 8 * (form in WITH_MIN) or instructions > budget * percent / 100:
         yield f"has {mma} mma and {instructions} instructions for 64 weights a lane, {budget} are allowed"
     else:
         print(f"sm_{arch}: packed form {form} {dtype}, {products} rows: {instructions} instructions for 64 weights a lane")

@@ -375,9 +375,9 @@ static void test_gated(void **state) {
     }
 }
 
-/* What a product of so many rows reads of a row of weights: all of it once, but that both chunks of
- * a block of 256 read its factors, and that tiles of types with a min are half as wide. */
-static size_t bytes_to_read(enum dtype dtype, int32_t cols, int32_t num_rows) {
+/* What a product of up to 64 rows reads of a row of weights: all of it once, but that both chunks
+ * of a block of 256 read its factors. */
+static size_t bytes_to_read(enum dtype dtype, int32_t cols) {
     const int index = packed_form_index(dtype);
     if (index < 0)
         return dtype_row_bytes(dtype, (size_t)cols);
@@ -387,7 +387,7 @@ static size_t bytes_to_read(enum dtype dtype, int32_t cols, int32_t num_rows) {
         bytes += (size_t)packed_pair_bytes(form, plane);
     if (form->block > PACKED_CHUNK)
         bytes += (size_t)packed_pair_bytes(form, PACKED_FACTORS);
-    return bytes * (size_t)(cols / (2 * PACKED_CHUNK)) * (form->has_min && num_rows > 32 ? 2 : 1);
+    return bytes * (size_t)(cols / (2 * PACKED_CHUNK));
 }
 
 static void check_weights_read(struct backend *b, enum dtype dtype, int32_t num_rows) {
@@ -407,10 +407,9 @@ static void check_weights_read(struct backend *b, enum dtype dtype, int32_t num_
     b->ops->linear(b, &args);
     kernel_fixture_synchronize(b);
     uint64_t num_read = kernel_fixture_bytes_read(b, "packed_", NULL, 0);
-    if (num_read != ROWS * bytes_to_read(dtype, COLS, num_rows))
+    if (num_read != ROWS * bytes_to_read(dtype, COLS))
         fail_msg("%s: %d rows read %llu bytes of weights instead of %zu", dtype_name(dtype),
-                 num_rows, (unsigned long long)num_read,
-                 ROWS * bytes_to_read(dtype, COLS, num_rows));
+                 num_rows, (unsigned long long)num_read, ROWS * bytes_to_read(dtype, COLS));
     kernel_fixture_free(b, args.out);
     kernel_fixture_free(b, (void *)(uintptr_t)args.x);
     free(x);

@@ -260,6 +260,21 @@ __device__ __forceinline__ void unpack_group(uint32_t (&out)[4], const chunk_wor
             out[i] = unpack_pair<KV_INT8, T>(words.low[2 * j + i / 2], i % 2 * 2);
 }
 
+/* Groups 2 and 3 become 0 and 1. Of a form whose scales are for 16 columns. */
+template <int F> __device__ __forceinline__ void take_second_half(chunk_words<F> &words) {
+    using form = form_of<F>;
+    static_assert(form::group == 16 && form::scale_bytes == 8, "a word of scales for two groups");
+#pragma unroll
+    for (int i = 0; i < form::low_bits / 2; i++)
+        words.low[i] = words.low[form::low_bits / 2 + i];
+    if constexpr (form::high_bits == 2)
+        words.high[0] = words.high[1];
+    else
+        words.high[0] >>= 8;
+    words.scales[0] = words.scales[1];
+    words.mins[0] = words.mins[1];
+}
+
 /* The first column of a chunk of the codes e = 4 half .. 4 half + 3 of group j. */
 template <int F> __device__ __forceinline__ int column_at(int j, int t, int half) {
     return form_of<F>::group == 16 ? 32 * j + 16 * half + 4 * t : 32 * j + 8 * t + 4 * half;

@@ -75,12 +75,21 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], const uint32_t (
     mma_m16n8k16<T>(sums, rows, columns);
 }
 
-/* Sums of x over the columns of a scale, for each row of x: as a product with ones. */
-template <class T>
-__device__ __forceinline__ void sum_half(float (&sums)[4], const uint32_t (&x)[4], int half) {
-    const uint32_t one = pack2<T>(1.0f, 1.0f);
-    const uint32_t ones[4] = {one, one, one, one}, columns[2] = {x[2 * half], x[2 * half + 1]};
-    mma_m16n8k16<T>(sums, ones, columns);
+/* A group has two scales, of the half of its columns each, or one. */
+template <int F> constexpr int num_scales = form_of<F>::group == 16 ? 2 : 1;
+template <int F> constexpr int halves = 2 / num_scales<F>;
+
+/* Sums over the columns of scale s of a group, of the lane's two rows of x: as a product with
+ * ones. */
+template <int F, class T> __device__ __forceinline__ float2 sum_x(const uint32_t (&x)[4], int s) {
+    const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
+    float sums[4] = {};
+#pragma unroll
+    for (int half = s; half < s + halves<F>; half++) {
+        const uint32_t columns[2] = {x[2 * half], x[2 * half + 1]};
+        mma_m16n8k16<T>(sums, ones, columns);
+    }
+    return make_float2(sums[0], sums[1]);
 }
 
 /* sums += those of one scale, whose two rows have their own. */
@@ -90,11 +99,17 @@ __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&added
     for (int i = 0; i < 4; i++)
         sums[i] += added[i] * scales[i / 2];
 }
+__device__ __forceinline__ void add_mins(float (&sums)[4], float2 of_x, const float (&mins)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sums[i] += (i % 2 == 0 ? of_x.x : of_x.y) * mins[i / 2];
+}
 
-/* sums += the product of a chunk; x(n, j, out): the lane's elements of group j of tile n. */
-template <class T, int M, int N, class X>
-__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
-                                               const chunk_words<PLAIN> (&words)[M][2], X &&x_of) {
+/* sums += the product of a chunk; x_of(n, j, out): the lane's elements of group j of tile n;
+ * sum_of(n, j, s, x): sum_x of them. The words may be gone afterwards. */
+template <class T, int M, int N, class X, class Sum>
+__device__ __forceinline__ void
+multiply_chunk(tile_sums<M, N> &sums, chunk_words<PLAIN> (&words)[M][2], X &&x_of, Sum &&) {
 #pragma unroll
     for (int j = 0; j < num_groups; j++)
 #pragma unroll
@@ -110,68 +125,96 @@ __device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
         }
 }
 
-template <class T, int F, int M, int N, class X>
-__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
-                                               const chunk_words<F> (&words)[M][2], X &&x_of) {
+/* The same of group j, which is group `at` in words. */
+template <class T, int F, int M, int N, class X, class Sum>
+__device__ __forceinline__ void multiply_group(tile_sums<M, N> &sums,
+                                               const chunk_words<F> (&words)[M][2], int at, int j,
+                                               X &&x_of, Sum &&sum_of) {
     using form = form_of<F>;
-    constexpr int num_scales = form::group == 16 ? 2 : 1; /* of a group of columns */
-    constexpr int halves = 2 / num_scales;
+    uint32_t codes[M][2][4];
+    float scales[M][num_scales<F>][2], mins[M][num_scales<F>][2];
 #pragma unroll
-    for (int j = 0; j < num_groups; j++) {
-        uint32_t codes[M][2][4];
-        float scales[M][num_scales][2], mins[M][num_scales][2];
+    for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int i = 0; i < 2; i++) {
+            unpack_group<F, T>(codes[m][i], words[m][i], at);
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                unpack_group<F, T>(codes[m][i], words[m][i], j);
-#pragma unroll
-                for (int s = 0; s < num_scales; s++) {
-                    scales[m][s][i] = scale_at<F>(words[m][i], j, s);
-                    if constexpr (form::has_min)
-                        mins[m][s][i] = min_at<F>(words[m][i], j, s);
-                }
-            }
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            uint32_t x[4];
-            x_of(n, j, x);
-#pragma unroll
-            for (int s = 0; s < num_scales; s++) {
-                float of_x[4] = {};
+            for (int s = 0; s < num_scales<F>; s++) {
+                scales[m][s][i] = scale_at<F>(words[m][i], at, s);
                 if constexpr (form::has_min)
+                    mins[m][s][i] = min_at<F>(words[m][i], at, s);
+            }
+        }
 #pragma unroll
-                    for (int half = s; half < s + halves; half++)
-                        sum_half<T>(of_x, x, half);
+    for (int n = 0; n < N; n++) {
+        uint32_t x[4];
+        x_of(n, j, x);
 #pragma unroll
-                for (int m = 0; m < M; m++) {
-                    float of_codes[4] = {};
+        for (int s = 0; s < num_scales<F>; s++) {
+            float2 of_x;
 #pragma unroll
-                    for (int half = s; half < s + halves; half++)
-                        multiply_half<T>(of_codes, codes[m][0], codes[m][1], x, half);
-                    add_scaled(sums[m][n], of_codes, scales[m][s]);
-                    if constexpr (form::has_min)
-                        add_scaled(sums[m][n], of_x, mins[m][s]);
+            for (int m = 0; m < M; m++) {
+                float of_codes[4] = {};
+#pragma unroll
+                for (int half = s; half < s + halves<F>; half++)
+                    multiply_half<T>(of_codes, codes[m][0], codes[m][1], x, half);
+                add_scaled(sums[m][n], of_codes, scales[m][s]);
+                if constexpr (form::has_min) {
+                    if (m == 0)
+                        of_x = sum_of(n, j, s, x);
+                    add_mins(sums[m][n], of_x, mins[m][s]);
                 }
             }
         }
     }
 }
 
-template <class T>
-__device__ __forceinline__ void store(const packed_product_launch &a, int row_of_x, int row,
-                                      float sum) {
-    const int64_t at = (int64_t)row_of_x * a.out_stride + row;
-    float value = sum * a.scale + (a.bias != nullptr ? a.bias[row] : 0.0f);
-    if (a.float_out) {
-        if (a.addend != nullptr)
-            value += static_cast<const float *>(a.addend)[at];
-        static_cast<float *>(a.out)[at] = value;
-    } else {
-        if (a.addend != nullptr)
-            value += to_float(static_cast<const T *>(a.addend)[at]);
-        static_cast<T *>(a.out)[at] = from_float<T>(value);
+template <class T, int F, int M, int N, class X, class Sum>
+__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums, chunk_words<F> (&words)[M][2],
+                                               X &&x_of, Sum &&sum_of) {
+    /* With two scales for each group it would take too many registers, unrolled as a whole. */
+    constexpr int rounds = num_scales<F> == 2 && (N > 4 || form_of<F>::has_min) ? 2 : 1;
+#pragma unroll 1
+    for (int round = 0; round < rounds; round++) {
+#pragma unroll
+        for (int at = 0; at < num_groups / rounds; at++)
+            multiply_group<T>(sums, words, at, round * num_groups / rounds + at, x_of, sum_of);
+        if constexpr (rounds > 1)
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                take_second_half<F>(words[m][0]), take_second_half<F>(words[m][1]);
     }
+}
+
+/* Of the rows first, first + step and so on of x, those that there are. No load waits for
+ * another. */
+template <class Out, int K>
+__device__ __forceinline__ void store_as(const packed_product_launch &a, int first, int step,
+                                         int row, float (&values)[K]) {
+    const int64_t at = (int64_t)first * a.out_stride + row;
+    const int64_t after = (int64_t)step * a.out_stride;
+    if (a.addend != nullptr)
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (first + k * step < a.num_rows)
+                values[k] += to_float(static_cast<const Out *>(a.addend)[at + k * after]);
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        if (first + k * step < a.num_rows)
+            static_cast<Out *>(a.out)[at + k * after] = from_float<Out>(values[k]);
+}
+
+template <class T, int K>
+__device__ __forceinline__ void store(const packed_product_launch &a, int first, int step, int row,
+                                      float (&sums)[K]) {
+    const float bias = a.bias != nullptr ? a.bias[row] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        sums[k] = sums[k] * a.scale + bias;
+    if (a.float_out)
+        store_as<float>(a, first, step, row, sums);
+    else
+        store_as<T>(a, first, step, row, sums);
 }
 
 /* --- Narrow --- */
@@ -229,10 +272,13 @@ __device__ __forceinline__ void multiply_narrow_tile(const packed_rows &a, int f
     for (int chunk = warp_of(); chunk < num_chunks; chunk += num_warps) {
         if (chunk + num_warps < num_chunks)
             load_tiles<F, M>(next, a, first_row, chunk + num_warps);
-        multiply_chunk<T>(sums, words, [&](int n, int j, uint32_t(&out)[4]) {
-            load_x<F>(out, rows_of_x[n] + column_of_x<F>(a.cols, chunk, j),
-                      [](const auto *p) { return load_global(p); });
-        });
+        multiply_chunk<T>(
+            sums, words,
+            [&](int n, int j, uint32_t(&out)[4]) {
+                load_x<F>(out, rows_of_x[n] + column_of_x<F>(a.cols, chunk, j),
+                          [](const auto *p) { return load_global(p); });
+            },
+            [](int, int, int s, const uint32_t(&x)[4]) { return sum_x<F, T>(x, s); });
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -291,15 +337,29 @@ __global__ void __launch_bounds__(num_threads, narrow_blocks(1))
     if constexpr (GATED)
         store_gated<T>(a, column, first_row + row, sum_of(partial, row, column),
                        sum_of(partial, row + 8, column));
-    else
-        store<T>(a, column, first_row + row, sum_of(partial, row, column));
+    else {
+        float sum[1] = {sum_of(partial, row, column)};
+        store<T>(a, column, 1, first_row + row, sum);
+    }
 }
 
 /* --- Wide --- */
 
 constexpr int wide_stages = 2;
 constexpr int wide_threads = PACKED_WIDE_ROWS / 16 * WARP_SIZE;
-template <int F> constexpr int widest_n = form_of<F>::has_min ? 4 : PACKED_WIDE_X / 8;
+constexpr int widest_n = PACKED_WIDE_X / 8;
+template <int N> constexpr int stage_elements = N * 8 * PACKED_CHUNK;
+constexpr int tile_stride = PACKED_WIDE_ROWS + 4; /* of results: rows of x 4 banks apart */
+constexpr int larger_of(int a, int b) {
+    return a > b ? a : b;
+}
+/* Of x's stages and, where there are mins, of the sums of x; then of a tile's results. */
+template <int F, int N>
+constexpr int
+    wide_bytes = larger_of(wide_stages *stage_elements<N> * 2 +
+                               (form_of<F>::has_min ? num_groups * num_scales<F> * N * 8 * 4 : 0),
+                           N * 8 * tile_stride * 4);
+static_assert(widest_n <= wide_threads / WARP_SIZE, "a warp sums up the rows of each tile of x");
 
 /* A chunk's 16 units of 16 bytes of a row of x: of neighbouring rows the same units lie on
  * different banks, of which a row has all. */
@@ -322,6 +382,30 @@ __device__ __forceinline__ void fetch_x(const packed_product_launch &a, T *stage
                       valid ? x + (int64_t)(first_x + row) * a.cols + at : x, valid);
     }
     copy_async_commit();
+}
+
+template <int F, class T>
+__device__ __forceinline__ void load_staged_x(uint32_t (&out)[4], const T *stage, int n, int j) {
+    const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
+    load_x<F>(out, stage + unit_offset(row, column), [](const auto *p) { return *p; });
+}
+
+/* sum_x of a chunk in shared memory, [scales of the chunk][8 N]: warp n has those of tile n. */
+template <int F, class T, int N>
+__device__ __forceinline__ void sum_staged_x(float *sums, const T *stage) {
+    if (warp_of() >= N)
+        return;
+#pragma unroll
+    for (int j = 0; j < num_groups; j++) {
+        uint32_t x[4];
+        load_staged_x<F>(x, stage, warp_of(), j);
+#pragma unroll
+        for (int s = 0; s < num_scales<F>; s++, sums += 8 * N) {
+            const float2 sum = sum_x<F, T>(x, s);
+            if (lane_of() < 4)
+                *reinterpret_cast<float2 *>(sums + 8 * warp_of() + 2 * lane_of()) = sum;
+        }
+    }
 }
 
 /* The next chunk of the split; after its last one that of the next split, if the block has all.
@@ -381,11 +465,36 @@ __device__ __forceinline__ bool merge_splits(const packed_product_launch &a,
     return true;
 }
 
+/* Through shared memory, so that neighbouring threads store neighbouring rows of the weights. */
+template <class T, int N>
+__device__ __forceinline__ void store_tile(const packed_product_launch &a, float *tile,
+                                           const tile_sums<1, N> &sums, int first_x) {
+    constexpr int step = wide_threads / PACKED_WIDE_ROWS, batch = 8;
+    __syncthreads(); /* nobody reads x any more */
+    for_each_sum<N>([&](int n, int c, int) {
+        const int row = warp_of() * 16 + c / 2 * 8 + lane_of() / 4;
+        tile[(n * 8 + lane_of() % 4 * 2 + c % 2) * tile_stride + row] = sums[0][n][c];
+    });
+    __syncthreads();
+    const int column = (int)threadIdx.x % PACKED_WIDE_ROWS;
+    const int row = (int)blockIdx.x * PACKED_WIDE_ROWS + column;
+    if (row >= a.rows)
+        return;
+#pragma unroll 1
+    for (int first = (int)threadIdx.x / PACKED_WIDE_ROWS; first < N * 8; first += batch * step) {
+        float values[batch];
+#pragma unroll
+        for (int k = 0; k < batch; k++)
+            values[k] = tile[(first + k * step) * tile_stride + column];
+        store<T>(a, first_x + first, step, row, values);
+    }
+}
+
 template <int F, class T, int N, bool SPLIT>
 __global__ void __launch_bounds__(wide_threads, 1)
     packed_wide_kernel(const __grid_constant__ packed_product_launch a) {
-    constexpr int stage_elements = N * 8 * PACKED_CHUNK;
     DYNAMIC_SHARED(T, shared);
+    float *sums_of_x = reinterpret_cast<float *>(shared + wide_stages * stage_elements<N>);
     const int first_row = (int)blockIdx.x * PACKED_WIDE_ROWS + warp_of() * 16;
     const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
     const packed_rows rows = {a.planes, 0, a.rows, a.cols, 8};
@@ -403,15 +512,22 @@ __global__ void __launch_bounds__(wide_threads, 1)
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
         const int following = chunk_after<SPLIT>(chunk, num_chunks);
         if (following < num_chunks) {
-            fetch_x<T, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements, first_x,
+            fetch_x<T, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements<N>, first_x,
                               following);
             load_tiles<F, 1>(next, rows, first_row, following);
         }
-        const T *stage = shared + i % wide_stages * stage_elements;
-        multiply_chunk<T>(split, words, [&](int n, int j, uint32_t(&out)[4]) {
-            const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
-            load_x<F>(out, stage + unit_offset(row, column), [](const auto *p) { return *p; });
-        });
+        const T *stage = shared + i % wide_stages * stage_elements<N>;
+        if constexpr (form_of<F>::has_min) {
+            sum_staged_x<F, T, N>(sums_of_x, stage);
+            __syncthreads();
+        }
+        multiply_chunk<T>(
+            split, words,
+            [&](int n, int j, uint32_t(&out)[4]) { load_staged_x<F>(out, stage, n, j); },
+            [&](int n, int j, int s, const uint32_t(&)[4]) {
+                return *reinterpret_cast<const float2 *>(
+                    sums_of_x + (j * num_scales<F> + s) * 8 * N + 8 * n + lane_of() % 4 * 2);
+            });
         if (!SPLIT && chunk + num_splits >= num_chunks)
             end_split<N>(sums, split);
         words[0][0] = next[0][0];
@@ -420,12 +536,7 @@ __global__ void __launch_bounds__(wide_threads, 1)
     }
     if (SPLIT && !merge_splits<N>(a, split))
         return;
-    for_each_sum<N>([&](int n, int c, int) {
-        const int row = first_row + c / 2 * 8 + lane_of() / 4;
-        const int row_of_x = first_x + n * 8 + lane_of() % 4 * 2 + c % 2;
-        if (row < a.rows && row_of_x < a.num_rows)
-            store<T>(a, row_of_x, row, SPLIT ? split[0][n][c] : sums[0][n][c]);
-    });
+    store_tile<T, N>(a, reinterpret_cast<float *>(shared), SPLIT ? split : sums, first_x);
 }
 
 /* --- Launching --- */
@@ -448,13 +559,12 @@ void multiply_narrow(cudaStream_t stream, const packed_product_launch &a) {
 template <int F, class T, int N>
 void multiply_wide(cudaStream_t stream, const packed_product_launch &a) {
     const unsigned x = tiles_of(a.rows, PACKED_WIDE_ROWS), y = tiles_of(a.num_rows, N * 8);
-    constexpr int shared_bytes = wide_stages * N * 8 * PACKED_CHUNK * 2;
     if (x * y <= (unsigned)a.splits.max_tiles)
         LAUNCH_EARLY(a.begins_early, (packed_wide_kernel<F, T, N, true>), dim3(x, y, num_splits),
-                     wide_threads, shared_bytes, stream, a);
+                     wide_threads, (wide_bytes<F, N>), stream, a);
     else
         LAUNCH_EARLY(a.begins_early, (packed_wide_kernel<F, T, N, false>), dim3(x, y), wide_threads,
-                     shared_bytes, stream, a);
+                     (wide_bytes<F, N>), stream, a);
 }
 
 template <int F, class T> void multiply_as(cudaStream_t stream, const packed_product_launch &a) {
@@ -463,7 +573,7 @@ template <int F, class T> void multiply_as(cudaStream_t stream, const packed_pro
     else if (a.num_rows <= 32)
         multiply_wide<F, T, 4>(stream, a);
     else
-        multiply_wide<F, T, widest_n<F>>(stream, a);
+        multiply_wide<F, T, widest_n>(stream, a);
 }
 
 template <int F> void multiply_form(cudaStream_t stream, const packed_product_launch &a) {
