@@ -21,6 +21,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
         .center = args->center,
         .accumulate = args->accumulate,
         .bf16 = cuda_is_bf16(b),
+        .begins_early = b->level->begins_early,
     };
     if (args->total_width > 0 && b->comm != NULL)
         cuda_norm_over_ranks(b, args);
@@ -106,6 +107,7 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .rotary_dim = args->rope_table != NULL ? args->rotary_dim : 0,
         .interleaved = args->interleaved,
         .bf16 = cuda_is_bf16(b),
+        .begins_early = b->level->begins_early,
     };
     CUDA_TRY(b, launch_rope_store(b->stream, &launch));
 }

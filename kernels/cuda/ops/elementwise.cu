@@ -25,6 +25,7 @@ __device__ float row_mean(const T *x, int32_t width, int32_t first, int32_t step
 
 template <class T, int N> __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
     let_next_begin();
+    wait_for_earlier_work();
     size_t at = (size_t)blockIdx.x * a.row_stride;
     const T *x = static_cast<const T *>(a.x) + at;
     T *out = static_cast<T *>(a.out) + at;
@@ -66,7 +67,7 @@ template <class T, int N> __global__ void __launch_bounds__(1024) norm_kernel(co
 template <class T, int N> static void norm_rows(cudaStream_t stream, const norm_launch &a) {
     int32_t warps = (a.width / N + WARP_SIZE - 1) / WARP_SIZE;
     int32_t block = (warps > MAX_WARPS ? MAX_WARPS : warps) * WARP_SIZE;
-    LAUNCH((norm_kernel<T, N>), (unsigned)a.num_rows, block, 0, stream, a);
+    LAUNCH_EARLY(a.begins_early, (norm_kernel<T, N>), (unsigned)a.num_rows, block, 0, stream, a);
 }
 
 template <class T> static void norm(cudaStream_t stream, const norm_launch &a) {

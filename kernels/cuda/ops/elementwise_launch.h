@@ -26,6 +26,7 @@ struct norm_launch {
     bool center;
     bool accumulate;
     bool bf16;
+    bool begins_early; /* see struct cuda_level */
 };
 
 cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);

@@ -122,6 +122,8 @@ __device__ __forceinline__ void store_codes(const rope_store_launch &a, int32_t 
  * row, a power of two, of which those after head_dim have nothing. */
 template <class T, bool INTERLEAVED, bool CODES>
 __global__ void rope_store_kernel(const rope_store_launch a) {
+    let_next_begin();
+    wait_for_earlier_work();
     int32_t token = (int32_t)blockIdx.x, lanes = (int32_t)blockDim.x;
     int32_t num_kv_heads = a.layout.num_kv_heads, head_dim = a.layout.head_dim;
     int32_t index = (int32_t)(blockIdx.y * blockDim.y + threadIdx.y);
@@ -181,7 +183,8 @@ static void launch_rows(cudaStream_t stream, const rope_store_launch &a) {
     int32_t rows = BLOCK / lanes; /* of a block */
     dim3 grid((unsigned)a.num_tokens, (unsigned)((num_rows + rows - 1) / rows));
     dim3 block((unsigned)lanes, (unsigned)rows);
-    LAUNCH((rope_store_kernel<T, INTERLEAVED, CODES>), grid, block, 0, stream, a);
+    LAUNCH_EARLY(a.begins_early, (rope_store_kernel<T, INTERLEAVED, CODES>), grid, block, 0, stream,
+                 a);
 }
 
 template <class T> static void launch_order(cudaStream_t stream, const rope_store_launch &a) {

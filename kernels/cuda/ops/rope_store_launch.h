@@ -30,6 +30,7 @@ struct rope_store_launch {
     int32_t rotary_dim; /* 0: nothing rotates, and rope_table is not read */
     bool interleaved;
     bool bf16;
+    bool begins_early; /* see struct cuda_level */
 };
 
 cudaError_t launch_rope_store(cudaStream_t stream, const struct rope_store_launch *args);

@@ -12,9 +12,11 @@
 #include <stdbool.h>
 
 struct cuda_level {
-    const char *name;  /* as in backend_config.isa */
-    int capability;    /* the least that has it, as 80 for 8.0 */
-    bool begins_early; /* products begin before what is before them is done (device_ptx.cuh) */
+    const char *name; /* as in backend_config.isa */
+    int capability;   /* the least that has it, as 80 for 8.0 */
+    /* Products, norms and rope_store are launched before what is before them is done
+     * (device_ptx.cuh): products read weights meanwhile. */
+    bool begins_early;
 };
 
 /* isa: NULL or "auto" for the last level of a GPU of this capability. Code for it must have been
