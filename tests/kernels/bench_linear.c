@@ -16,8 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#define COPIES_BYTES ((size_t)48 << 20)
-#define MAX_COPIES 64
+#define COPIES_BYTES ((size_t)256 << 20) /* more than a cache holds */
+#define MAX_COPIES 512
 #define MAX_ROWS 64
 #define CELL_SECONDS 0.012
 #define REPEATS 3
@@ -113,7 +113,7 @@ static double time_rows(const struct bench *bench, int32_t num_rows) {
             bench->backend->ops->linear(bench->backend, &args);
             calls++;
             seconds = now(bench) - start;
-        } while (seconds < CELL_SECONDS || calls < bench->num_copies);
+        } while (seconds < CELL_SECONDS);
         best = seconds / calls < best ? seconds / calls : best;
     }
     return best;

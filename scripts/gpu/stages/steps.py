@@ -7,6 +7,7 @@ from gpu_models import MODELS, WEIGHT_MIB, model_path, pool_mib
 from gpu_schedule import Item
 
 INVARIANT = " batch-invariant"
+LEVELS = ("sm_80", "sm_90")  # of --gpu-isa: what the later ones are worth, or the way out if one is wrong
 PACKED = ("llama-3-8b", "q4_k")  # weights that are multiplied packed, beside the same shape in 16 bits
 STARTED = [("llama-3.2-1b", "q4_k"), ("llama-3-8b", "bf16"), ("llama-3.2-1b", "bf16")]
 PARTS_OF_START = ("open_us", "weights_us", "first_step_us")
@@ -14,19 +15,19 @@ PROMPTS = {"llama-3-8b": "512,2048,8192"}  # of the others 2048 alone
 CONTEXTS = {"smollm2-135m": "128,1024"}  # of the others 1024 alone
 
 
-def words_of(context, shape, invariant, dtype="bf16"):
+def words_of(context, shape, invariant=False, batches=None):
+    """batches: these of decodes alone, as the server does them."""
     if not context.on_gpu:
         words = ["batches", "1,4", "contexts", "64", "prompts", "32", "mixed", "16", "mixed-seqs", 3,
                  "mixed-context", 40, "pool-mib", 1, "batch-us", 0]
     else:
-        is_short = invariant or dtype != "bf16"
-        words = ["batches", "1,64" if invariant else "1,8,32,64" if is_short else "1,8,64,256",
+        words = ["batches", batches or ("1,64" if invariant else "1,8,64,256"),
                  "contexts", CONTEXTS.get(shape, "1024"), "prompts",
-                 "2048" if is_short else PROMPTS.get(shape, "2048"), "mixed", "512",
+                 "2048" if invariant or batches else PROMPTS.get(shape, "2048"), "mixed", "512",
                  "pool-mib", pool_mib(WEIGHT_MIB[shape], 96 * 1024)]
     if invariant:
         return words + ["batch-invariant", 1, "replay", 1]
-    return words + (["sampling", "greedy,top-p", "replay", 2] if dtype == "bf16" else ["sampling", "greedy", "replay", 1])
+    return words + (["sampling", "greedy", "replay", 1] if batches else ["sampling", "greedy,top-p", "replay", 2])
 
 
 def bench(context, name, model, *words):
@@ -39,9 +40,9 @@ def steps_item(context, shape, invariant):
     return Item(name, lambda: bench(context, name, model, *words_of(context, shape, invariant)), model=model)
 
 
-def packed_item(context):
-    name = "steps/{} {}".format(*PACKED)
-    return Item(name, lambda: bench(context, name, PACKED, *words_of(context, PACKED[0], False, PACKED[1])), model=PACKED)
+def short_item(context, model, suffix, batches, *more):
+    name = f"steps/{model[0]} {suffix}"
+    return Item(name, lambda: bench(context, name, model, *words_of(context, model[0], batches=batches), *more), model=model)
 
 
 def start_item(context, model):
@@ -54,7 +55,9 @@ def items(context):
         for invariant in (False, True):
             yield steps_item(context, shape, invariant)
         if shape == PACKED[0]:
-            yield packed_item(context)
+            yield short_item(context, PACKED, PACKED[1], "1,8,32,64")
+            for level in LEVELS:
+                yield short_item(context, (shape, "bf16"), level, "1,64", "isa", level)
     for model in STARTED:
         yield start_item(context, model)
 
@@ -105,7 +108,7 @@ def describe_decode(results, shape, of):
 
 def summary(context):
     results, limits = context.results, context.results.data("limits")
-    for shape in (*MODELS, "{} {}".format(*PACKED)):
+    for shape in (*MODELS, "{} {}".format(*PACKED), *(f"{PACKED[0]} {level}" for level in LEVELS)):
         lines = results.data(f"steps/{shape}") or []
         shapes = dict.fromkeys(line["shape"] for line in lines if line["op"] == "decode")
         for of in [of for of in shapes if not of.endswith(" of 128")]:  # the goal G3 has that
