@@ -126,8 +126,10 @@ void leave_barriers(thread_state *thread) {
     block_state *block = current_block;
     warp_state *warp = thread->warp;
     warp->live &= ~(1u << thread->lane);
-    if (warp->live == 0)
+    if (warp->live == 0) {
+        end_products(block, warp);
         block->live_warps &= ~(1u << warp->index);
+    }
     else if (warp->waiting == warp->live)
         open_warp_barrier(warp, nullptr);
     block->num_live--;

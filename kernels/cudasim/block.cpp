@@ -78,6 +78,7 @@ static void reset_warp(block_state *block, int w) {
     warp->ready = warp->live;
     warp->round = warp->waiting = warp->waiting_for_block = 0;
     warp->num_meetings = 0;
+    reset_products(&warp->products);
 }
 
 static void reset_thread(block_state *block, int i) {
@@ -105,6 +106,8 @@ static void reset_block(block_state *block, const dim3 &threads,
     block->was_held = false;
     for (int w = 0; w < block->num_warps; w++)
         reset_warp(block, w);
+    for (warpgroup_products &group : block->warpgroups)
+        group = {};
     for (int i = 0; i < block->num_threads; i++)
         reset_thread(block, i);
 }

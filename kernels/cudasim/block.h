@@ -11,6 +11,7 @@
 #include "fiber.h"
 #include "shared_memory.h"
 #include "visibility.h"
+#include "wgmma.h"
 
 namespace cudasim {
 
@@ -41,6 +42,7 @@ struct warp_state {
      * this one, but not the one after. */
     warp_exchange exchanges[2];
     uint32_t num_meetings;
+    warp_products products;
 };
 
 struct block_state {
@@ -62,6 +64,7 @@ struct block_state {
     block_shared shared;
     block_view view;
     warp_state warps[MAX_BLOCK_WARPS];
+    warpgroup_products warpgroups[MAX_BLOCK_WARPS / WARPGROUP_WARPS];
     thread_state threads[MAX_BLOCK_THREADS];
 };
 
@@ -88,6 +91,10 @@ void run_grid(const launch_config &config, const std::function<void()> &body);
 /* The running thread yields to the next one that can run, itself included; `ends`: for good. When
  * none can although threads live, the process ends with a message. */
 void run_next_thread(bool ends);
+
+/* As exchange; ends the process unless the whole warp takes part. matrix.cpp. */
+const warp_exchange &exchange_all(const site &where, const void *input, size_t bytes,
+                                  void (*finish)(warp_exchange &));
 
 /* The running thread is done: those that wait for it continue. barrier.cpp. */
 void leave_barriers(thread_state *thread);

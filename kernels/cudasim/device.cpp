@@ -37,6 +37,7 @@ static device *create_device(int ordinal) {
     }
     dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)1 << 30);
     dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
+    dev->capability = (int)number_from_environment("QUIRE_CUDASIM_CAPABILITY", 90);
     dev->skipped = getenv("QUIRE_CUDASIM_SKIP");
     dev->default_queue = std::make_shared<work_queue>();
     dev->queues.push_back(dev->default_queue);
@@ -223,8 +224,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     p.warpSize = 32;
     p.maxThreadsPerBlock = 1024;
     p.maxThreadsPerMultiProcessor = 1536;
-    p.major = 9;
-    p.minor = 0;
+    p.major = call.dev.capability / 10;
+    p.minor = call.dev.capability % 10;
     p.multiProcessorCount = call.dev.num_multiprocessors;
     p.l2CacheSize = 256 << 10;
     p.memoryBusWidth = 256;

@@ -50,6 +50,7 @@ struct device {
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
     int num_multiprocessors;            /* QUIRE_CUDASIM_SMS */
+    int capability;                     /* QUIRE_CUDASIM_CAPABILITY */
     std::chrono::nanoseconds worked;    /* its clock: time for which it was at work, and more where
                                            that    was simulated */
     bool unfinished;                    /* the work that ran last must continue */

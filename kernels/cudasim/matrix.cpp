@@ -79,8 +79,8 @@ template <class T> static void multiply(warp_exchange &meeting) {
 static const uint32_t ALL_LANES = 0xffffffffu;
 
 /* These instructions are undefined unless the whole warp executes them. */
-static const warp_exchange &exchange_all(const site &where, const void *input, size_t bytes,
-                                         void (*finish)(warp_exchange &)) {
+const warp_exchange &exchange_all(const site &where, const void *input, size_t bytes,
+                                  void (*finish)(warp_exchange &)) {
     const warp_exchange &meeting = exchange(where, ALL_LANES, input, bytes, finish);
     if (meeting.participants != ALL_LANES)
         fatal("%s (%s:%d) by lanes 0x%08x only", where.operation, where.file, where.line,

@@ -47,10 +47,15 @@ __attribute__((no_sanitize_address)) static void copy_static(char *to, const cha
         out[i] = from == nullptr ? (char)0xff : from[i];
 }
 
+static char *dynamic_start_of(const block_shared &own) {
+    return own.arena + arena_bytes() - (dynamic_bytes + 15) / 16 * 16;
+}
+
 void *begin_block_memory(block_shared *own) {
     if (own->arena == nullptr)
         own->arena = map_arena();
-    char *dynamic_start = own->arena + arena_bytes() - (dynamic_bytes + 15) / 16 * 16;
+    own->async_view.clear();
+    char *dynamic_start = dynamic_start_of(*own);
     ASAN_POISON_MEMORY_REGION(own->arena, arena_bytes());
     ASAN_UNPOISON_MEMORY_REGION(dynamic_start, dynamic_bytes);
     memset(dynamic_start, 0xff, dynamic_bytes);
@@ -102,6 +107,29 @@ void check_shared_address(const site &where, const void *address, size_t bytes) 
     if (!is_shared(address, bytes))
         fatal("%s (%s:%d): no %zu bytes of shared memory at %p", where.operation, where.file,
               where.line, bytes, address);
+}
+
+uint32_t shared_address(const block_shared &own, const void *address) {
+    return (uint32_t)(static_cast<const char *>(address) - own.arena);
+}
+
+const char *shared_at(const site &where, const block_shared &own, uint32_t address, size_t bytes,
+                      bool by_async_proxy) {
+    const char *start = dynamic_start_of(own), *at = own.arena + address;
+    if (!range_holds(start, dynamic_bytes, at, bytes))
+        fatal("%s (%s:%d): no %zu bytes of dynamic shared memory at 0x%x", where.operation,
+              where.file, where.line, bytes, address);
+    if (!by_async_proxy)
+        return at;
+    if (own.async_view.empty())
+        fatal("%s (%s:%d): shared memory without a fence_async_proxy", where.operation, where.file,
+              where.line);
+    return own.async_view.data() + (at - start);
+}
+
+void open_to_async_proxy(block_shared *own) {
+    const char *start = dynamic_start_of(*own);
+    own->async_view.assign(start, start + dynamic_bytes);
 }
 
 } // namespace cudasim

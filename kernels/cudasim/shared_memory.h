@@ -17,6 +17,8 @@ const size_t MAX_SHARED_BYTES_OPTIN = 99 << 10;
 struct block_shared {
     char *arena; /* NULL, or MAX_SHARED_BYTES_OPTIN up to a guard page */
     std::vector<char> statics;
+    /* Dynamic memory as it was at the last fence_async_proxy; empty: none yet. */
+    std::vector<char> async_view;
 };
 
 /* For the blocks of a grid: `bytes` of dynamic memory each, and the static memory of the kernel's
@@ -34,6 +36,15 @@ void restore_static_memory(const block_shared *own);
  * shared memory.
  */
 void check_shared_address(const site &where, const void *address, size_t bytes);
+
+/* Addresses as wgmma's descriptors have them: from `own->arena` on. */
+uint32_t shared_address(const block_shared &own, const void *address);
+/* The dynamic memory at one, or what the async proxy sees there; ends the process where there is
+ * none. */
+const char *shared_at(const site &where, const block_shared &own, uint32_t address, size_t bytes,
+                      bool by_async_proxy);
+/* All that was stored is seen by the async proxy: also what other threads have stored. */
+void open_to_async_proxy(block_shared *own);
 
 } // namespace cudasim
 

@@ -26,6 +26,7 @@ PTX, MACHINE_CODE = 1, 2
 PTX_ARCH, LAST_KNOWN = 80, 120
 EARLY_ARCH = 90  # from which on products begin before what is before them is done
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
+HGMMA = 0x9F0, 0xDF0  # wgmma with A in shared memory, and in registers
 LOCAL_MEMORY = {"LDL": 0x983, "STL": 0x387}  # spilled registers among them
 BRANCH, LOAD, WAIT_FOR_GRIDS = 0x947, 0x981, 0x82E  # BRA, LDG, ACQBULK: griddepcontrol.wait
 SYMBOL_TABLE, SYMBOL_BYTES = 2, 24
@@ -33,9 +34,16 @@ SIZED_FORM = 4
 REGISTER_COUNT = (SIZED_FORM, 0x2F)  # form and attribute, as cuobjdump names them: EIATTR_REGCOUNT
 ATTENTION = re.compile(r"attention_kernelILb([01])E(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
 NARROW, WIDE = "0", "1"  # tiles, by the kernel's first parameter
+WGMMA_ATTENTION = re.compile(r"wgmma_attention_kernelI(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
+WGMMA_ARCH = 90
 KV_TYPES = {"6__half": "134", "13__nv_bfloat16": "234"}  # kv_layout.h: its own, int8, e4m3
 ATTENTION_KERNELS = {(tile, dtype, kv, dim) for tile in (NARROW, WIDE) for dtype, types in KV_TYPES.items()
                      for kv in types for dim in ("64", "96", "128", "256")}
+WGMMA_KERNELS = {kernel[1:] for kernel in ATTENTION_KERNELS if kernel[0] == WIDE}
+# Of wide tiles by wgmma, by head_dim: registers, which let 4, 3, 3 and 2 blocks share a multiprocessor, and wgmma
+# of a tile, each of which is in the code once: its scores, then its sums.
+WGMMA_REGISTERS = {"64": 128, "96": 168, "128": 168, "256": 255}
+WGMMA_PRODUCTS = {"64": 4 + 4, "96": 6 + 4, "128": 8 + 4, "256": 16 + 8}
 # Registers of a narrow tile's kernel, by head_dim, which let so many blocks of 128 threads share the 65,536 of a
 # multiprocessor: 4, 4, 4 and 2.
 NARROW_REGISTERS = {"64": 128, "96": 128, "128": 128, "256": 255}
@@ -187,6 +195,22 @@ def over_budget(kernel, arch, code, registers, percent):
         print(f"sm_{arch}: {' '.join(kernel)}: {registers} registers, {instructions} instructions for 16 tokens")
 
 
+def wgmma_over_budget(kernel, arch, code, registers, percent):
+    """Yields what of an attention kernel with wgmma is wrong."""
+    *_, dim = kernel
+    if arch != WGMMA_ARCH:
+        yield f"is for sm_{WGMMA_ARCH} alone"
+    for operation, bits in LOCAL_MEMORY.items():
+        if count_operation(code, bits) > 0:
+            yield f"has {operation}: registers are spilled, or an array is in local memory"
+    if not 0 < registers <= WGMMA_REGISTERS[dim] * percent / 100:
+        yield f"has {registers} registers, {WGMMA_REGISTERS[dim]} are allowed"
+    products = sum(count_operation(code, bits) for bits in HGMMA)
+    if products != WGMMA_PRODUCTS[dim]:
+        yield f"has {products} wgmma for a tile instead of {WGMMA_PRODUCTS[dim]}"
+    print(f"sm_{arch}: wgmma {' '.join(kernel)}: {registers} registers, {products} wgmma, {len(code) // 16} instructions")
+
+
 def packed_over_budget(kernel, arch, code, percent):
     """Yields what of a product of our own is more than its budget."""
     width, form, dtype, tiles = kernel
@@ -215,11 +239,18 @@ def packed_over_budget(kernel, arch, code, percent):
         print(f"sm_{arch}: packed form {form} {dtype}, {products} rows: {instructions} instructions for 64 weights a lane")
 
 
+def is_of_wgmma(entries):
+    return all(WGMMA_ATTENTION.search(name) for _, _, elf in entries for name, _, _ in code_sections(elf))
+
+
 def complaints(entries, archs, percent):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
+    of_one = {(MACHINE_CODE, WGMMA_ARCH)}
     required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, PTX_ARCH)}
     required |= {(PTX, EARLY_ARCH) for arch in archs if arch >= EARLY_ARCH}
+    if got == of_one and is_of_wgmma(entries):
+        required = of_one
     for kind, arch in sorted(required - got):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:
@@ -228,6 +259,9 @@ def complaints(entries, archs, percent):
                 continue
             packed = PACKED.search(name)
             for text in packed_over_budget(packed.groups(), arch, code, percent) if packed else ():
+                yield f"sm_{arch}: {name} {text}"
+            wgmma = WGMMA_ATTENTION.search(name)
+            for text in wgmma_over_budget(wgmma.groups(), arch, code, registers, percent) if wgmma else ():
                 yield f"sm_{arch}: {name} {text}"
             match = ATTENTION.search(name)
             if not match:
@@ -254,6 +288,9 @@ def main():
                  if kind == MACHINE_CODE and of == arch for name, _, _ in code_sections(elf)]
         found = {match.groups() for match in map(ATTENTION.search, names) if match}
         wrong += [f"sm_{arch}: no attention kernel of {kernel}" for kernel in ATTENTION_KERNELS - found]
+        by_wgmma = {match.groups() for match in map(WGMMA_ATTENTION.search, names) if match}
+        wrong += [f"sm_{arch}: no wgmma kernel of {kernel}"
+                  for kernel in (WGMMA_KERNELS if arch == WGMMA_ARCH else set()) ^ by_wgmma]
         print(f"sm_{arch}: {len(names)} kernels from {len(binaries)} source files")
     print("\n".join(wrong))
     sys.exit(1 if wrong or not binaries else 0)

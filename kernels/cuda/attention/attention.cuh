@@ -1,6 +1,6 @@
 /* The attention kernel, for one type T of activations, one type KV of the cache (T's own, or a
  * quantised one), and one head_dim D that rows are padded to with zeros; attention_D.cu holds the
- * types of one D.
+ * types of one D. attention_wgmma.cu has wide tiles of its own for GPUs with wgmma.
  *
  * A block of 4 warps processes one item after the other. K and V pass through shared memory in
  * tiles of 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies
@@ -229,6 +229,42 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
     }
 }
 
+template <int D> __device__ __forceinline__ void clear(row_state<D> &state) {
+#pragma unroll
+    for (int d = 0; d < D / 8; d++)
+        state.out[d][0] = state.out[d][1] = state.out[d][2] = state.out[d][3] = 0;
+    state.max[0] = state.max[1] = -INFINITY;
+    state.sum[0] = state.sum[1] = 0;
+}
+
+/* Positions of a warp's 16 rows; a warp without rows sees nothing. */
+struct row_positions {
+    int first, last;
+};
+
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ row_positions positions_of(const tile_context<T, KV, D> &c,
+                                                      int first_row) {
+    return {c.position(first_row), first_row < c.item->num_rows ? c.position(first_row + 15) : -1};
+}
+
+/* From products to weights: 16 rows with the tokens from `begin` on, of which those from `end` on
+ * do not count. */
+template <class T, kv_type KV, int D, int N>
+__device__ __forceinline__ void weigh_tile(const tile_context<T, KV, D> &c, int first_row,
+                                           row_positions rows, int window, int begin, int end,
+                                           float (&scores)[N][4], row_state<D> &state) {
+    if (has_codes<KV> && c.a.key_biases.heads != nullptr)
+        add_key_bias(c, first_row, begin, scores);
+    if (c.a.soft_cap > 0)
+        cap_scores(scores, c.a.scale / c.a.soft_cap);
+    if (end > rows.first + 1 || end < begin + 8 * N || begin <= rows.last - window)
+        mask_scores(scores, begin + 2 * (c.lane() & 3), end,
+                    c.position(first_row + (c.lane() >> 2)),
+                    c.position(first_row + (c.lane() >> 2) + 8), window);
+    weigh(scores, state, c.a.factor);
+}
+
 /* Whether a tile needs so many registers that values derived from the thread's number are
  * recomputed for each tile; otherwise registers would be spilled. */
 template <kv_type KV, int D>
@@ -242,14 +278,8 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     const int first_token = WIDE ? 0 : c.warp() * kv_group; /* likewise */
     const int kv_end = c.item->kv_end;
     const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
-    /* Positions of this warp's rows; a warp without rows sees nothing. */
-    const int first_position = c.position(first_row);
-    const int last_position = first_row < c.item->num_rows ? c.position(first_row + 15) : -1;
-#pragma unroll
-    for (int d = 0; d < D / 8; d++)
-        state.out[d][0] = state.out[d][1] = state.out[d][2] = state.out[d][3] = 0;
-    state.max[0] = state.max[1] = -INFINITY;
-    state.sum[0] = state.sum[1] = 0;
+    const row_positions rows = positions_of(c, first_row);
+    clear(state);
 
     /* Only the item's first tile can have earlier tokens. */
     const int first_seen = max(c.position(0) - window + 1, 0);
@@ -269,7 +299,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
             c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
         const bool sees =
-            begin < end && begin <= last_position && end > first_position - window + 1;
+            begin < end && begin <= rows.last && end > rows.first - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
         block = find_block(c, source, group, group < kv_end);
@@ -286,18 +316,8 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
         if (tile + ATTENTION_KV_TILE < kv_end)
             fetch_group(c, source, block, group, KV_PART_K, 0, kv_end - group);
         copy_async_commit();
-        if (sees) {
-            if (has_codes<KV> && c.a.key_biases.heads != nullptr)
-                add_key_bias(c, first_row, begin, scores);
-            if (c.a.soft_cap > 0)
-                cap_scores(scores, c.a.scale / c.a.soft_cap);
-            if (end > first_position + 1 || end < begin + num_tokens ||
-                begin <= last_position - window)
-                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end,
-                            c.position(first_row + (c.lane() >> 2)),
-                            c.position(first_row + (c.lane() >> 2) + 8), window);
-            weigh(scores, state, c.a.factor);
-        }
+        if (sees)
+            weigh_tile(c, first_row, rows, window, begin, end, scores, state);
         copy_async_wait<1>();
         if constexpr (has_codes<KV>)
             unpack_group(c, KV_PART_V);
@@ -486,9 +506,7 @@ __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
 }
 
 template <bool WIDE, class T, kv_type KV, int D>
-__device__ __forceinline__ void do_item(tile_context<T, KV, D> c) {
-    row_state<D> state;
-    attend<WIDE>(c, state);
+__device__ __forceinline__ void store_item(tile_context<T, KV, D> c, const row_state<D> &state) {
     c.thread = opaque(c.thread); /* what follows from it is not kept during the loop */
     if (WIDE)
         store_wide(c, state);
@@ -509,35 +527,40 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     for (const attention_item *item = a.items + a.block_items[blockIdx.x];
          item < a.items + a.block_items[blockIdx.x + 1]; item++) {
         const tile_context<T, KV, D> c = {a, item, shared, threadIdx.x};
+        row_state<D> state;
         __syncthreads(); /* the item before is done with shared memory */
-        do_item<WIDE>(c);
+        attend<WIDE>(c, state);
+        store_item<WIDE>(c, state);
     }
 }
 
+template <bool WIDE, int D, int BLOCKS> struct mma_kernels {
+    template <class T, kv_type KV>
+    static constexpr auto kernel = attention_kernel<WIDE, T, KV, D, BLOCKS>;
+    template <kv_type KV> static constexpr size_t bytes = shared_bytes<KV, D>();
+};
+
 /* Calls use(kernel, bytes of shared memory) for one kind of tile, by the types of the activations
  * and the cache; the cache's plain type is that of the activations. */
-template <bool WIDE, int D, int BLOCKS, class Use>
+template <class Kernels, class Use>
 static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
     using bf = __nv_bfloat16;
     if (type == KV_INT8)
-        return bf16
-                   ? use(attention_kernel<WIDE, bf, KV_INT8, D, BLOCKS>, shared_bytes<KV_INT8, D>())
-                   : use(attention_kernel<WIDE, __half, KV_INT8, D, BLOCKS>,
-                         shared_bytes<KV_INT8, D>());
+        return use(bf16 ? Kernels::template kernel<bf, KV_INT8>
+                        : Kernels::template kernel<__half, KV_INT8>,
+                   Kernels::template bytes<KV_INT8>);
     if (type == KV_E4M3)
-        return bf16
-                   ? use(attention_kernel<WIDE, bf, KV_E4M3, D, BLOCKS>, shared_bytes<KV_E4M3, D>())
-                   : use(attention_kernel<WIDE, __half, KV_E4M3, D, BLOCKS>,
-                         shared_bytes<KV_E4M3, D>());
-    return bf16 ? use(attention_kernel<WIDE, bf, KV_BF16, D, BLOCKS>, shared_bytes<KV_BF16, D>())
-                : use(attention_kernel<WIDE, __half, KV_F16, D, BLOCKS>, shared_bytes<KV_F16, D>());
+        return use(bf16 ? Kernels::template kernel<bf, KV_E4M3>
+                        : Kernels::template kernel<__half, KV_E4M3>,
+                   Kernels::template bytes<KV_E4M3>);
+    return use(bf16 ? Kernels::template kernel<bf, KV_BF16> : Kernels::template kernel<__half, KV_F16>,
+               Kernels::template bytes<KV_BF16>);
 }
 
 /* Occupancy assumes the largest carve-out of shared memory from the L1 cache; unless it is
  * requested, a GPU may choose a smaller one, and part of the grid waits. */
-template <bool WIDE, int D, int BLOCKS>
-static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
-    return use_kernel<WIDE, D, BLOCKS>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
+template <class Kernels> static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
+    return use_kernel<Kernels>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
         cudaError_t status = cudaFuncSetAttribute(
             any_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
         if (status == cudaSuccess)
@@ -551,10 +574,10 @@ static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
     });
 }
 
-template <bool WIDE, int D, int BLOCKS>
+template <class Kernels>
 static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
                           const attention_launch &args) {
-    return use_kernel<WIDE, D, BLOCKS>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
+    return use_kernel<Kernels>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
         LAUNCH(any_attention_kernel, (unsigned)args.num_blocks, num_threads, bytes, stream, args);
         return cudaGetLastError();
     });
@@ -568,15 +591,15 @@ static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
     cudaError_t launch_attention_##head_dim##_prepare(enum attention_tile tile, bool bf16,         \
                                                       enum kv_type type, int *out_blocks) {        \
         return tile == ATTENTION_WIDE                                                              \
-                   ? attention::prepare<true, head_dim, wide>(bf16, type, out_blocks)              \
-                   : attention::prepare<false, head_dim, narrow>(bf16, type, out_blocks);          \
+                   ? attention::prepare<attention::mma_kernels<true, head_dim, wide>>(bf16, type, out_blocks)              \
+                   : attention::prepare<attention::mma_kernels<false, head_dim, narrow>>(bf16, type, out_blocks);          \
     }                                                                                              \
     cudaError_t launch_attention_##head_dim(cudaStream_t stream, enum attention_tile tile,         \
                                             bool bf16, enum kv_type type,                          \
                                             const struct attention_launch *args) {                 \
         return tile == ATTENTION_WIDE                                                              \
-                   ? attention::launch<true, head_dim, wide>(stream, bf16, type, *args)            \
-                   : attention::launch<false, head_dim, narrow>(stream, bf16, type, *args);        \
+                   ? attention::launch<attention::mma_kernels<true, head_dim, wide>>(stream, bf16, type, *args)            \
+                   : attention::launch<attention::mma_kernels<false, head_dim, narrow>>(stream, bf16, type, *args);        \
     }
 
 #endif

@@ -86,6 +86,17 @@ struct attention_launch {
     cudaError_t launch_attention_##head_dim(cudaStream_t stream, enum attention_tile tile,         \
                                             bool bf16, enum kv_type type,                          \
                                             const struct attention_launch *args)
+/* Wide tiles by wgmma, of compute capability 9.0 alone (attention_wgmma.cu). */
+#define WGMMA_ATTENTION_DECLARE(head_dim)                                                          \
+    cudaError_t launch_wgmma_attention_##head_dim##_prepare(bool bf16, enum kv_type type,          \
+                                                            int *out_blocks);                      \
+    cudaError_t launch_wgmma_attention_##head_dim(cudaStream_t stream, bool bf16,                  \
+                                                  enum kv_type type,                               \
+                                                  const struct attention_launch *args)
+WGMMA_ATTENTION_DECLARE(64);
+WGMMA_ATTENTION_DECLARE(96);
+WGMMA_ATTENTION_DECLARE(128);
+WGMMA_ATTENTION_DECLARE(256);
 ATTENTION_DECLARE(64);
 ATTENTION_DECLARE(96);
 ATTENTION_DECLARE(128);

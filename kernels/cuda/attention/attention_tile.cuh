@@ -1,7 +1,9 @@
-/* Fetches queries, K and V into shared memory for the attention kernel (attention.cuh). They are
- * fetched asynchronously and read by ldmatrix, 8 rows at a time at the same 16-byte column. These
- * must fall on 8 different groups of banks: if D / 8 is a power of two, columns are permuted by the
- * row's last three bits; otherwise (D = 96) rows are padded to an odd number of columns.
+/* Fetches queries, K and V into shared memory for the attention kernels (attention.cuh,
+ * attention_wgmma.cu). They are fetched asynchronously and read by ldmatrix, 8 rows at a time at
+ * the same 16-byte column, or by wgmma. A tile is cut into panels of 64 columns (D = 96: 32), so
+ * that rows of a panel have 128 (64) bytes; their 16-byte columns are exchanged by bits of the
+ * row, the 128-byte (64-byte) swizzle of wgmma's descriptors, and 8 rows of one column fall on 8
+ * different groups of banks.
  *
  *   plain type      Q | K | V                               tiles of 64 rows of T
  *   quantised type  Q | K or V | codes of K with scales | codes of V with scales
@@ -32,29 +34,35 @@ static_assert(num_warps * 16 == ATTENTION_WIDE_ROWS, "each warp has 16 rows of a
 
 template <int D> struct shared_tile {
     static constexpr int chunks = D / 8; /* of 16 bytes, in a row */
-    static constexpr bool exchanged = (chunks & (chunks - 1)) == 0;
-    static constexpr int stride = exchanged ? chunks : chunks + 1; /* in chunks */
+    static constexpr int panel_chunks = D % 64 == 0 ? 8 : 4;
     static constexpr int rows = 64;
-    static constexpr int elements = rows * stride * 8;
+    static constexpr int row_elements = panel_chunks * 8; /* of a panel */
+    static constexpr int panel_elements = rows * row_elements;
+    static constexpr int elements = rows * D;
 
+    static __device__ __forceinline__ int exchange(int row) {
+        return panel_chunks == 8 ? row & 7 : (row >> 1) & 3;
+    }
     static __device__ __forceinline__ int offset(int row, int chunk) {
-        return (row * stride + (exchanged ? chunk ^ (row & 7) : chunk)) * 8;
+        const int panel = chunks == panel_chunks ? 0 : chunk / panel_chunks;
+        return (row * panel_chunks + ((chunk & (panel_chunks - 1)) ^ exchange(row))) * 8 +
+               panel * panel_elements;
     }
     /* offset(first_row + row, chunk + 1 bit) for a multiple of 8, a row below 16, and an even
-     * chunk; the last two parts are the same for all chunks that differ by 8. */
+     * chunk; the last two parts are the same for the same chunk of each panel. */
     static __device__ __forceinline__ int matrix_offset(int first_row, int row, int chunk,
                                                         int bit) {
-        int column = exchanged ? (chunk & 7) ^ (bit ^ (row & 7)) : (chunk & 7) + bit;
-        return (first_row * stride + (chunk & ~7)) * 8 + (row * stride + column) * 8;
+        return chunk / panel_chunks * panel_elements + first_row * row_elements +
+               row * row_elements + ((chunk % panel_chunks) ^ (bit ^ exchange(row))) * 8;
     }
 };
 
 /* Maps a warp's lanes to a group of 16 rows: each has every row_step-th row from first_row on and
- * every chunk_step-th chunk from first_chunk on, so that the compiler knows the distances. Eight
- * consecutive lanes fall on different banks. */
+ * one chunk of every panel, so that the compiler knows the distances. Eight consecutive lanes fall
+ * on different banks. */
 template <int D> struct lane_map {
     using tile = shared_tile<D>;
-    static constexpr int chunk_step = tile::exchanged ? 8 : 4;
+    static constexpr int chunk_step = tile::panel_chunks;
     static constexpr int row_step = WARP_SIZE / chunk_step;
     static constexpr int num_rows = kv_group / row_step;
     static constexpr int num_chunks = tile::chunks / chunk_step;
@@ -63,12 +71,12 @@ template <int D> struct lane_map {
         return (int)(lane % chunk_step);
     }
     static __device__ __forceinline__ int first_row(uint32_t lane) {
-        return (int)(tile::exchanged ? lane / chunk_step : lane / 8 + (lane & 4));
+        return (int)(lane / chunk_step);
     }
     /* Offset in the tile of the lane's i-th row and j-th chunk; `first` is that of its first. */
     static __device__ __forceinline__ int offset(int first, int i, int j) {
-        int exchange = tile::exchanged ? i * row_step & 7 : 0;
-        return (first ^ exchange * 8) + (i * row_step * tile::stride + j * chunk_step) * 8;
+        return (first ^ tile::exchange(i * row_step) * 8) + i * row_step * tile::row_elements +
+               j * tile::panel_elements;
     }
 };
 
@@ -202,19 +210,18 @@ __device__ __forceinline__ uint32_t token_in_block(const tile_context<T, KV, D> 
     return (uint32_t)token & ((1u << c.a.block_shift) - 1);
 }
 
-/* Fetches this warp's group into its 16 rows of a tile in shared memory: rows begin .. end - 1 of
+/* Fetches this warp's group into its 16 rows of `tile` in shared memory: rows begin .. end - 1 of
  * it, with zeros in the others and after head_dim. Invalid rows are not read at all. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, const kv_source &source,
-                                           uint32_t block, int token, kv_part part, int begin,
-                                           int end) {
+                                           uint32_t block, int token, kv_part part, T *tile,
+                                           int begin, int end) {
     using map = lane_map<D>;
     const int row = map::first_row(c.lane()), chunk = map::first_chunk(c.lane());
     const int first = shared_tile<D>::offset(c.warp() * kv_group + row, chunk);
     const uint32_t stride = (uint32_t)c.a.strides.token;
     const char *from =
         plane_of(c, source, block, part) + ((token_in_block(c, token) + row) * stride + chunk * 16);
-    T *tile = part == KV_PART_K ? c.k() : c.v();
     begin -= row;
     end -= row;
 #pragma unroll
@@ -250,11 +257,17 @@ __device__ __forceinline__ void fetch_codes(const tile_context<T, KV, D> &c,
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c,
                                             const kv_source &source, uint32_t block, int token,
-                                            kv_part part, int begin, int end) {
+                                            kv_part part, T *tile, int begin, int end) {
     if constexpr (has_codes<KV>)
         fetch_codes(c, source, block, token, part, begin, end);
     else
-        fetch_rows(c, source, block, token, part, begin, end);
+        fetch_rows(c, source, block, token, part, tile, begin, end);
+}
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c,
+                                            const kv_source &source, uint32_t block, int token,
+                                            kv_part part, int begin, int end) {
+    fetch_group(c, source, block, token, part, part == KV_PART_K ? c.k() : c.v(), begin, end);
 }
 
 /* Unpacks the codes that this warp fetched into its rows of the tile. After head_dim come arbitrary

@@ -46,20 +46,46 @@ struct kernel {
     cudaError_t (*prepare)(enum attention_tile tile, bool bf16, enum kv_type type, int *out_blocks);
     cudaError_t (*launch)(cudaStream_t stream, enum attention_tile tile, bool bf16,
                           enum kv_type type, const struct attention_launch *args);
+    /* Of wide tiles where b->level->has_wgmma. */
+    cudaError_t (*prepare_wgmma)(bool bf16, enum kv_type type, int *out_blocks);
+    cudaError_t (*launch_wgmma)(cudaStream_t stream, bool bf16, enum kv_type type,
+                                const struct attention_launch *args);
 };
 
-static const struct kernel kernels[] = {
-    {64, launch_attention_64_prepare, launch_attention_64},
-    {96, launch_attention_96_prepare, launch_attention_96},
-    {128, launch_attention_128_prepare, launch_attention_128},
-    {256, launch_attention_256_prepare, launch_attention_256},
-};
+/* Modules without sm_90a lack wgmma's kernels, and the level that launches them. */
+#if QUIRE_CUDA_SM_90A
+#define KERNEL(dim)                                                                                \
+    {dim, launch_attention_##dim##_prepare, launch_attention_##dim,                                \
+     launch_wgmma_attention_##dim##_prepare, launch_wgmma_attention_##dim}
+#else
+#define KERNEL(dim) {dim, launch_attention_##dim##_prepare, launch_attention_##dim, NULL, NULL}
+#endif
+
+static const struct kernel kernels[] = {KERNEL(64), KERNEL(96), KERNEL(128), KERNEL(256)};
 
 static const struct kernel *find_kernel(int32_t head_dim) {
     const struct kernel *kernel = kernels;
     while (kernel->head_dim < head_dim)
         kernel++;
     return kernel;
+}
+
+static bool is_by_wgmma(const struct cuda_backend *b, enum attention_tile tile) {
+    return b->level->has_wgmma && tile == ATTENTION_WIDE;
+}
+
+static cudaError_t prepare_kernel(const struct cuda_backend *b, const struct kernel *kernel,
+                                  enum attention_tile tile, enum kv_type type, int *out_blocks) {
+    return is_by_wgmma(b, tile) ? kernel->prepare_wgmma(cuda_is_bf16(b), type, out_blocks)
+                                : kernel->prepare(tile, cuda_is_bf16(b), type, out_blocks);
+}
+
+static cudaError_t launch_kernel(const struct cuda_backend *b, const struct kernel *kernel,
+                                 enum attention_tile tile, enum kv_type type,
+                                 const struct attention_launch *args) {
+    return is_by_wgmma(b, tile)
+               ? kernel->launch_wgmma(b->stream, cuda_is_bf16(b), type, args)
+               : kernel->launch(b->stream, tile, cuda_is_bf16(b), type, args);
 }
 
 /* Those of all types of the cache, also for smaller heads. A grid is made for the config's, and for
@@ -72,7 +98,7 @@ static int prepare_kernels(struct cuda_backend *b, enum attention_tile tile, int
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
             int fitting = INT_MAX;
             if ((b->base.kv_types & KV_TYPE_BIT(type)) != 0 &&
-                CUDA_START(kernel->prepare(tile, cuda_is_bf16(b), type, &fitting), err) != 0)
+                CUDA_START(prepare_kernel(b, kernel, tile, type, &fitting), err) != 0)
                 return -1;
             if (kernel == last && fitting < num_blocks)
                 num_blocks = fitting;
@@ -430,8 +456,7 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         launch.num_blocks = attention->plan.num_blocks[tile];
         if (!may_have(b, plan, tile))
             continue;
-        CUDA_TRY(b, find_kernel(layout->head_dim)
-                        ->launch(b->stream, tile, cuda_is_bf16(b), layout->type, &launch));
+        CUDA_TRY(b, launch_kernel(b, find_kernel(layout->head_dim), tile, layout->type, &launch));
         if (tile == ATTENTION_WIDE && !is_known(b) && may_have(b, plan, ATTENTION_NARROW))
             cuda_graph_add_wide_tiles(b);
     }

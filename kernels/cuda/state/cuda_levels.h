@@ -14,6 +14,8 @@
 struct cuda_level {
     const char *name; /* as in backend_config.isa */
     int capability;   /* the least that has it, as 80 for 8.0 */
+    bool is_alone;    /* later GPUs lack it */
+    bool has_wgmma;   /* warpgroups multiply wide tiles of attention (device_wgmma.cuh) */
     /* Products, norms and rope_store are launched before what is before them is done
      * (device_ptx.cuh): products read weights meanwhile. */
     bool begins_early;

@@ -19,6 +19,7 @@
  *   QUIRE_CUDASIM_FAULTY_DEVICE=N   the one that FAIL_... and HANG_AFTER are about (0)
  *   QUIRE_CUDASIM_MEMORY=BYTES      memory of each GPU (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
+ *   QUIRE_CUDASIM_CAPABILITY=N      compute capability, ten times (90); no other has wgmma
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  *                                   from it on
  *   QUIRE_CUDASIM_FAIL_FILE=PATH    so does the (N+1)th after this file is there: "graph N" of

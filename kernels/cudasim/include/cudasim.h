@@ -13,6 +13,7 @@
 #include "cudasim/reads.h"
 #include "cudasim/thread.h"
 #include "cudasim/vector_types.h"
+#include "cudasim/wgmma.h"
 
 #define __global__
 #define __device__

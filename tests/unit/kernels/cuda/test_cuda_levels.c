@@ -16,7 +16,8 @@ static void test_the_last_that_gpu_and_code_have(void **state) {
     struct error err = {0};
     assert_string_equal(name_of(NULL, 80, 80, &err), "sm_80");
     assert_string_equal(name_of("auto", 89, 80, &err), "sm_80");
-    assert_string_equal(name_of("auto", 90, 90, &err), "sm_90");
+    assert_string_equal(name_of("auto", 90, 90, &err), "sm_90a");
+    assert_string_equal(name_of("auto", 103, 90, &err), "sm_90"); /* which lacks wgmma */
     assert_string_equal(name_of("auto", 120, 90, &err), "sm_90");
     assert_string_equal(name_of("auto", 90, 80, &err), "sm_80"); /* the module has no code of 9.0 */
 }
@@ -24,7 +25,9 @@ static void test_the_last_that_gpu_and_code_have(void **state) {
 static void test_named(void **state) {
     struct error err = {0};
     assert_string_equal(name_of("sm_80", 90, 90, &err), "sm_80");
+    assert_string_equal(name_of("sm_90", 90, 90, &err), "sm_90");
     assert_string_equal(name_of("sm_90", 120, 90, &err), "sm_90");
+    assert_string_equal(name_of("sm_90a", 120, 90, &err), "none");
     assert_string_equal(name_of("sm_90", 89, 80, &err), "none");
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_string_equal(
