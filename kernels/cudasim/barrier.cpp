@@ -129,8 +129,7 @@ void leave_barriers(thread_state *thread) {
     if (warp->live == 0) {
         end_products(block, warp);
         block->live_warps &= ~(1u << warp->index);
-    }
-    else if (warp->waiting == warp->live)
+    } else if (warp->waiting == warp->live)
         open_warp_barrier(warp, nullptr);
     block->num_live--;
     if (block->num_live > 0 && block->num_waiting == block->num_live)

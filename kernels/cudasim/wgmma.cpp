@@ -122,9 +122,9 @@ static void decode_factors(const pending_product &p, factors *out) {
     out->b.resize((size_t)(INNER * columns));
     for (int k = 0; k < INNER; k++)
         for (int n = 0; n < columns; n++)
-            out->b[(size_t)(k * columns + n)] =
-                decode(bf16, p.b_elements[(size_t)(p.shape.is_b_transposed ? k * columns + n
-                                                                           : n * INNER + k)]);
+            out->b[(size_t)(k * columns + n)] = decode(
+                bf16,
+                p.b_elements[(size_t)(p.shape.is_b_transposed ? k * columns + n : n * INNER + k)]);
 }
 
 /* Adds to four sums of a row, in columns from `column` on. */
@@ -234,8 +234,8 @@ static void join_warpgroup(const pending_product &p, warp_state *warp) {
     }
     begun_product *begun = &group->begun[(size_t)number];
     if (!(begun->shape == p.shape) || begun->a != p.a || begun->b != p.b)
-        fatal("%s (%s:%d): another warp of the warpgroup begins another product",
-              p.where.operation, p.where.file, p.where.line);
+        fatal("%s (%s:%d): another warp of the warpgroup begins another product", p.where.operation,
+              p.where.file, p.where.line);
     begun->num_warps++;
     while (!group->begun.empty() && group->begun.front().num_warps == WARPGROUP_WARPS) {
         group->begun.pop_front();
@@ -255,8 +255,8 @@ static void read_lanes(const warp_exchange &meeting, pending_product *p) {
     for (int lane = 0; lane < WARP_LANES; lane++) {
         const lane_product own = read_lane<lane_product>(meeting, lane);
         if (lane > 0 && (own.a != p->a || own.b != p->b))
-            fatal("%s (%s:%d): lanes with different descriptors", p->where.operation,
-                  p->where.file, p->where.line);
+            fatal("%s (%s:%d): lanes with different descriptors", p->where.operation, p->where.file,
+                  p->where.line);
         p->a = own.a;
         p->b = own.b;
         p->sums[lane] = own.sums;

@@ -20,7 +20,7 @@ struct pending_product {
     wgmma_shape shape;
     uint64_t a, b; /* descriptors; a: 0 with registers */
     unsigned group;
-    float *sums[32]; /* of each lane */
+    float *sums[32];                 /* of each lane */
     const uint32_t *a_registers[32]; /* likewise; NULL: A is in shared memory */
     uint32_t a_values[32][4];        /* of these registers */
     std::vector<float> before; /* sums [32][num_columns / 2]; empty: those of the product before */

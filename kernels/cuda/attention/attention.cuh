@@ -298,8 +298,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
         if (is_short_of_registers<KV, D>)
             c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
-        const bool sees =
-            begin < end && begin <= rows.last && end > rows.first - window + 1;
+        const bool sees = begin < end && begin <= rows.last && end > rows.first - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
         block = find_block(c, source, group, group < kv_end);
@@ -553,7 +552,8 @@ static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
         return use(bf16 ? Kernels::template kernel<bf, KV_E4M3>
                         : Kernels::template kernel<__half, KV_E4M3>,
                    Kernels::template bytes<KV_E4M3>);
-    return use(bf16 ? Kernels::template kernel<bf, KV_BF16> : Kernels::template kernel<__half, KV_F16>,
+    return use(bf16 ? Kernels::template kernel<bf, KV_BF16>
+                    : Kernels::template kernel<__half, KV_F16>,
                Kernels::template bytes<KV_BF16>);
 }
 
@@ -591,15 +591,19 @@ static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
     cudaError_t launch_attention_##head_dim##_prepare(enum attention_tile tile, bool bf16,         \
                                                       enum kv_type type, int *out_blocks) {        \
         return tile == ATTENTION_WIDE                                                              \
-                   ? attention::prepare<attention::mma_kernels<true, head_dim, wide>>(bf16, type, out_blocks)              \
-                   : attention::prepare<attention::mma_kernels<false, head_dim, narrow>>(bf16, type, out_blocks);          \
+                   ? attention::prepare<attention::mma_kernels<true, head_dim, wide>>(bf16, type,  \
+                                                                                      out_blocks)  \
+                   : attention::prepare<attention::mma_kernels<false, head_dim, narrow>>(          \
+                         bf16, type, out_blocks);                                                  \
     }                                                                                              \
     cudaError_t launch_attention_##head_dim(cudaStream_t stream, enum attention_tile tile,         \
                                             bool bf16, enum kv_type type,                          \
                                             const struct attention_launch *args) {                 \
         return tile == ATTENTION_WIDE                                                              \
-                   ? attention::launch<attention::mma_kernels<true, head_dim, wide>>(stream, bf16, type, *args)            \
-                   : attention::launch<attention::mma_kernels<false, head_dim, narrow>>(stream, bf16, type, *args);        \
+                   ? attention::launch<attention::mma_kernels<true, head_dim, wide>>(stream, bf16, \
+                                                                                     type, *args)  \
+                   : attention::launch<attention::mma_kernels<false, head_dim, narrow>>(           \
+                         stream, bf16, type, *args);                                               \
     }
 
 #endif

@@ -90,9 +90,8 @@ struct attention_launch {
 #define WGMMA_ATTENTION_DECLARE(head_dim)                                                          \
     cudaError_t launch_wgmma_attention_##head_dim##_prepare(bool bf16, enum kv_type type,          \
                                                             int *out_blocks);                      \
-    cudaError_t launch_wgmma_attention_##head_dim(cudaStream_t stream, bool bf16,                  \
-                                                  enum kv_type type,                               \
-                                                  const struct attention_launch *args)
+    cudaError_t launch_wgmma_attention_##head_dim(                                                 \
+        cudaStream_t stream, bool bf16, enum kv_type type, const struct attention_launch *args)
 WGMMA_ATTENTION_DECLARE(64);
 WGMMA_ATTENTION_DECLARE(96);
 WGMMA_ATTENTION_DECLARE(128);

@@ -90,7 +90,7 @@ __device__ __forceinline__ void accumulate_wgmma(const float (&weights)[ATTENTIO
     for (int n = 0; n < ATTENTION_KV_TILE / 16; n++)
 #pragma unroll
         for (int d = 0; d < D; d += columns)
-            wgmma_m64k16<T, true>(reinterpret_cast<float (&)[columns / 8][4]>(state.out[d / 8]),
+            wgmma_m64k16<T, true>(reinterpret_cast<float(&)[columns / 8][4]>(state.out[d / 8]),
                                   p[n], v + row_step<D>(n) + column_step<D>(d / 16), true);
     wgmma_commit();
     wgmma_wait<0>(state.out);
@@ -223,9 +223,8 @@ static cudaError_t launch_wgmma(cudaStream_t stream, bool bf16, kv_type type,
         return attention::prepare<attention::wgmma_kernels<head_dim, blocks>>(bf16, type,          \
                                                                               out_blocks);         \
     }                                                                                              \
-    cudaError_t launch_wgmma_attention_##head_dim(cudaStream_t stream, bool bf16,                  \
-                                                  enum kv_type type,                               \
-                                                  const struct attention_launch *args) {           \
+    cudaError_t launch_wgmma_attention_##head_dim(                                                 \
+        cudaStream_t stream, bool bf16, enum kv_type type, const struct attention_launch *args) {  \
         return attention::launch_wgmma<attention::wgmma_kernels<head_dim, blocks>>(stream, bf16,   \
                                                                                    type, *args);   \
     }

@@ -55,10 +55,13 @@ struct kernel {
 /* Modules without sm_90a lack wgmma's kernels, and the level that launches them. */
 #if QUIRE_CUDA_SM_90A
 #define KERNEL(dim)                                                                                \
-    {dim, launch_attention_##dim##_prepare, launch_attention_##dim,                                \
-     launch_wgmma_attention_##dim##_prepare, launch_wgmma_attention_##dim}
+    {                                                                                              \
+        dim, launch_attention_##dim##_prepare, launch_attention_##dim,                             \
+            launch_wgmma_attention_##dim##_prepare, launch_wgmma_attention_##dim                   \
+    }
 #else
-#define KERNEL(dim) {dim, launch_attention_##dim##_prepare, launch_attention_##dim, NULL, NULL}
+#define KERNEL(dim)                                                                                \
+    { dim, launch_attention_##dim##_prepare, launch_attention_##dim, NULL, NULL }
 #endif
 
 static const struct kernel kernels[] = {KERNEL(64), KERNEL(96), KERNEL(128), KERNEL(256)};
@@ -83,9 +86,8 @@ static cudaError_t prepare_kernel(const struct cuda_backend *b, const struct ker
 static cudaError_t launch_kernel(const struct cuda_backend *b, const struct kernel *kernel,
                                  enum attention_tile tile, enum kv_type type,
                                  const struct attention_launch *args) {
-    return is_by_wgmma(b, tile)
-               ? kernel->launch_wgmma(b->stream, cuda_is_bf16(b), type, args)
-               : kernel->launch(b->stream, tile, cuda_is_bf16(b), type, args);
+    return is_by_wgmma(b, tile) ? kernel->launch_wgmma(b->stream, cuda_is_bf16(b), type, args)
+                                : kernel->launch(b->stream, tile, cuda_is_bf16(b), type, args);
 }
 
 /* Those of all types of the cache, also for smaller heads. A grid is made for the config's, and for

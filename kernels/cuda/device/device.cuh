@@ -9,8 +9,8 @@
  * copy_async_4, copy_async_commit, copy_async_wait<N>, exp2_fast, opaque instructions without a
  * CUDA function; load_weights, load_global   reads that the simulator counts; all inline PTX is in
  * device_ptx.cuh and device_wgmma.cuh, all emulation in kernels/cudasim
- *   DYNAMIC_SHARED_AT, matrix_descriptor, wgmma_m64k16<T, TRANSPOSED_B>, wgmma_fence, wgmma_commit, wgmma_wait<N>,
- * fence_async_proxy   of sm_90 alone
+ *   DYNAMIC_SHARED_AT, matrix_descriptor, wgmma_m64k16<T, TRANSPOSED_B>, wgmma_fence, wgmma_commit,
+ * wgmma_wait<N>, fence_async_proxy   of sm_90 alone
  *   __nv_bfloat16, __half        element types; to_float, from_float<T>, pack2<T> convert
  *
  * and of CUDA itself: thread and block indices, __shared__, __syncthreads, __syncwarp,

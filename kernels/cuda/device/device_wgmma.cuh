@@ -1,7 +1,7 @@
 /* wgmma: products of a warpgroup, four consecutive warps of which the first has a multiple of 4, on
  * compute capability 9.0 alone, compiled for sm_90a. Source: PTX ISA, sections "Asynchronous
- * warpgroup level matrix multiply-accumulate instructions" and "membar / fence" (fence.proxy.async).
- * kernels/cudasim defines the same functions for the host. */
+ * warpgroup level matrix multiply-accumulate instructions" and "membar / fence"
+ * (fence.proxy.async). kernels/cudasim defines the same functions for the host. */
 #ifndef QUIRE_KERNELS_CUDA_DEVICE_DEVICE_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_DEVICE_DEVICE_WGMMA_CUH
 
@@ -11,12 +11,13 @@
 
 /* DYNAMIC_SHARED at a multiple of `alignment`. */
 #define DYNAMIC_SHARED_AT(alignment, type, name)                                                   \
-    extern __shared__ __align__(alignment) unsigned char aligned_shared_bytes[];                   \
+    extern __shared__ __align__(alignment)                                                         \
+    unsigned char aligned_shared_bytes[];                                                          \
     type *name = reinterpret_cast<type *>(aligned_shared_bytes)
 
 /* Names a matrix of 16-bit elements in shared memory, in groups of 8 x 8 elements, 16 bytes by 8
- * rows. The rows of a group are swizzle_bytes apart, 128, 64 or 32, and a row of that many bytes has
- * its 16-byte columns exchanged: bits 4 on of an address by those from 7 on. So it lies at a
+ * rows. The rows of a group are swizzle_bytes apart, 128, 64 or 32, and a row of that many bytes
+ * has its 16-byte columns exchanged: bits 4 on of an address by those from 7 on. So it lies at a
  * multiple of 8 swizzle_bytes, of which only the column may be added to.
  *   not transposed  a row has elements along the inner dimension; the next 8 rows are stride_bytes
  *                   on; leading_bytes means nothing
@@ -66,11 +67,16 @@ template <int N, int N8> __device__ __forceinline__ void wgmma_wait(float (&acc)
 #define WGMMA_SUMS_64 WGMMA_SUMS_16(0), WGMMA_SUMS_16(4)
 #define WGMMA_SUMS_96 WGMMA_SUMS_64, WGMMA_SUMS_16(8)
 #define WGMMA_SUMS_128 WGMMA_SUMS_96, WGMMA_SUMS_16(12)
-#define WGMMA_NAMES_64 \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15" \
-    "," "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define WGMMA_NAMES_96 WGMMA_NAMES_64 "," "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define WGMMA_NAMES_128 WGMMA_NAMES_96 "," "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_NAMES_64                                                                             \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"                                        \
+    ","                                                                                            \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_NAMES_96                                                                             \
+    WGMMA_NAMES_64 ","                                                                             \
+                   "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define WGMMA_NAMES_128                                                                            \
+    WGMMA_NAMES_96 ","                                                                             \
+                   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 /* `names` are those of the operands after the sums. */
 #define WGMMA(n, type, names, adds, ...)                                                           \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds ", 0;\n"                                 \

@@ -109,10 +109,8 @@ static __global__ void multiply(layout l, fault planted, const T *a, const T *b,
         copy_async_16(shared_b + place(l, TRANSPOSED, 0, 0) / 16 * 16, b, true);
     __syncthreads();
     const uint64_t start = (uint64_t)(TRANSPOSED ? 0 : l.shift);
-    uint64_t matrix_a =
-        matrix_descriptor(shared, l.swizzle, 48, stride_of(l)) + (uint64_t)l.shift;
-    uint64_t matrix_b =
-        matrix_descriptor(shared_b, l.swizzle, leading_of(l), stride_of(l)) + start;
+    uint64_t matrix_a = matrix_descriptor(shared, l.swizzle, 48, stride_of(l)) + (uint64_t)l.shift;
+    uint64_t matrix_b = matrix_descriptor(shared_b, l.swizzle, leading_of(l), stride_of(l)) + start;
     if (planted == WITHIN_PATTERN)
         matrix_b += 128 / 16;
     if (planted == OUT_OF_BOUNDS)
@@ -340,7 +338,8 @@ static void test_warps_that_differ(void **) {
                 cudasim_set_order(order);
                 run<__half, 16, false>(PLAIN, WARP_MISSING, {128, false, varied_number});
             },
-            {"warp 3 of the warpgroup is not there", "the warpgroup has begun a product without it"});
+            {"warp 3 of the warpgroup is not there",
+             "the warpgroup has begun a product without it"});
     assert_fault(WARP_WITH_ANOTHER, "another warp of the warpgroup begins another product");
     assert_fault(LANE_WITH_ANOTHER, "lanes with different descriptors");
 }
