@@ -94,6 +94,11 @@ __device__ __forceinline__ void accumulate_wgmma(const float (&weights)[ATTENTIO
                                   p[n], v + row_step<D>(n) + column_step<D>(d / 16), true);
     wgmma_commit();
     wgmma_wait<0>(state.out);
+#pragma unroll
+    for (int n = 0; n < ATTENTION_KV_TILE / 16; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            p[n][i] = opaque(p[n][i]); /* until here its registers are read */
 }
 
 /* What all threads stored to shared memory is there for their products. */

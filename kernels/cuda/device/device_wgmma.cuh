@@ -90,7 +90,7 @@ template <int N, int N8> __device__ __forceinline__ void wgmma_wait(float (&acc)
 
 /* acc = A B, or added to it: A 64 x 16, of which warp w has rows 16 w on in the registers of
  * mma_m16n8k16; B 16 x 8 N8 in shared memory; acc 64 x 8 N8, likewise, acc[n] being columns 8 n on.
- * It goes on until wgmma_wait; until then nobody changes the registers or the memory. */
+ * It continues until wgmma_wait; until then nobody changes the registers or the memory. */
 template <class T, bool TRANSPOSED_B, int N8>
 __device__ __forceinline__ void wgmma_m64k16(float (&acc)[N8][4], const uint32_t (&a_of)[4],
                                              uint64_t b_of, bool adds_of) {
