@@ -4,13 +4,14 @@
  * A product is as late as it may be. Its sums are 0xff from the call to the wgmma_wait that waits
  * for it, and shared memory and the registers of A must be then what they were at the call. The
  * process ends with a message
- *   at a product  without a wgmma_fence since the last wgmma_wait; not by all warps of a warpgroup
- * in one order; with sums whose registers were changed since the product before; where shared
- * memory is not what it was at the last fence_async_proxy of any thread; with a descriptor that
- * leaves dynamic shared memory, or begins within the pattern of its swizzle at a wait     where
- * shared memory, A's registers or those of sums were changed meanwhile, or the sums that are asked
- * for are not waited for at the end of a warp with products that were not waited for
- */
+ *
+ *   at a product without a wgmma_fence since the last wgmma_wait
+ *   where warps of a warpgroup do not begin the same products in the same order
+ *   where sums' registers were changed since the product before, or before the wait
+ *   where shared memory is not what it was at the last fence_async_proxy of any thread
+ *   where a descriptor leaves dynamic shared memory, or begins within its swizzle's pattern
+ *   where shared memory or A's registers were changed before the wait
+ *   at a wait that leaves the sums it is asked for, and at the end of a warp before its wait */
 #ifndef CUDASIM_WGMMA_H
 #define CUDASIM_WGMMA_H
 
