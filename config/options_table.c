@@ -744,6 +744,13 @@ static const struct option_spec table[] = {
      .offset = FIELD(batch_invariant),
      .default_text = "false",
      .meaning = "also on CUDA, the output does not depend on what shares the step; slower"},
+    {.name = "fp8-activations",
+     .type = OPTION_FLAG,
+     .flags = OPTION_PER_MODEL,
+     .offset = FIELD(fp8_activations),
+     .default_text = "false",
+     .meaning = "on GPUs of compute capability 8.9 and later, round activations to fp8 before "
+                "products with fp8 weights, so that both have 8 bits"},
     {.name = "fast-sums",
      .type = OPTION_FLAG,
      .flags = OPTION_PER_MODEL,

@@ -535,6 +535,9 @@ struct backend_config {
                                     allows it to round activations to bf16 for products with BF16
                                     weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
+    bool fp8_activations; /* CUDA from compute capability 8.9 on: products with weights of fp8, but
+                             those of experts and heads, round activations to fp8 (E4M3) with a
+                             scale for each row. No such weight is a NaN. Other devices refuse it */
     bool fast_sums; /* CUDA without a pipeline: all_reduce by NCCL's own sum, in an order of its
                        choice, which may depend on the number of rows and the run */
     int32_t max_multiprocessors;       /* CUDA: work is split for at most this many; 0: for all */

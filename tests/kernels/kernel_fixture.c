@@ -35,7 +35,9 @@ struct array_head {
 };
 
 static void fail_arguments(const char *program) {
-    fprintf(stderr, "usage: %s [cpu | cuda|cuda-sim bf16|f16 [batch-invariant]]\n", program);
+    fprintf(stderr,
+            "usage: %s [cpu | cuda|cuda-sim bf16|f16 [batch-invariant] [fp8-activations]]\n",
+            program);
     exit(EXIT_WRONG_ARGUMENTS);
 }
 
@@ -77,8 +79,12 @@ static void open_levels(struct kernel_fixture *f, const struct backend_config *c
 static void open_device(struct kernel_fixture *f, int argc, char **argv,
                         struct backend_config config) {
     bool takes_all = argc == 4 && strcmp(argv[3], "all-multiprocessors") == 0;
-    f->bits_equal = argc == 4 && strcmp(argv[3], "batch-invariant") == 0;
-    if (argc < 3 || argc > 4 || (argc == 4 && !takes_all && !f->bits_equal))
+    int next = takes_all ? 4 : 3;
+    f->bits_equal = next < argc && strcmp(argv[next], "batch-invariant") == 0;
+    next += f->bits_equal;
+    f->fp8_activations = next < argc && strcmp(argv[next], "fp8-activations") == 0;
+    next += f->fp8_activations;
+    if (argc < 3 || next < argc)
         fail_arguments(argv[0]);
     f->dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     if (strcmp(argv[2], dtype_name(f->dtype)) != 0)
@@ -87,6 +93,7 @@ static void open_device(struct kernel_fixture *f, int argc, char **argv,
     f->is_simulated = strcmp(argv[1], "cuda-sim") == 0;
     config.activation_dtype = f->dtype;
     config.batch_invariant = f->bits_equal;
+    config.fp8_activations = f->fp8_activations;
     config.max_multiprocessors = takes_all ? 0 : config.max_multiprocessors;
     struct error err = {0};
     f->backends[0] = backend_open(argv[1], &config, &err);

@@ -10,7 +10,10 @@
  * Our own product (packed_product.cuh) is among the candidates where reading the weights is what
  * counts; of packed weights always, where cuBLASLt's multiply with a copy that is widened first, a
  * part of the matrix at a time. What is expected to be fastest is first, and taken if nothing is
- * timed. Its sums have one order for every M, so batch invariance is to use no other. */
+ * timed. Its sums have one order for every M, so batch invariance is to use no other.
+ *
+ * With fp8_activations weights of E4M3 are multiplied by our own product alone, with codes of x,
+ * which are written first: of as many rows at a time as there is room for. */
 #include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/numbers.h"
@@ -26,6 +29,7 @@
 #define OUR_ROWS 64      /* up to which reading the weights is what counts */
 #define WIDENED_ROWS 128 /* up to which widening packed weights takes longer than it gains */
 #define MAX_WIDENED_BYTES ((size_t)32 << 20) /* of a part; half of the L2 cache, where it stays */
+#define QUANTISED_BYTES ((size_t)16 << 20)   /* of activations: 1170 rows of 14336 */
 
 /* Another algorithm for one M, which refused its bucket's. */
 struct exception {
@@ -52,6 +56,7 @@ struct gemm_shape {
 
 struct cuda_gemm {
     struct buffer splits;    /* sums, then counts */
+    struct buffer quantised; /* codes of x, then scales; empty without fp8_activations */
     struct buffer widened;   /* empty when batch_invariant */
     cublasLtHandle_t handle; /* NULL when batch_invariant */
     struct buffer workspace; /* empty when batch_invariant */
@@ -96,6 +101,9 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_MEMORY, "out of memory for the matrix products");
     if (create_splits(b, err) != 0)
         return -1;
+    if (b->config.fp8_activations &&
+        cuda_buffer_alloc(&b->base, QUANTISED_BYTES, &b->gemm->quantised, err) != 0)
+        return -1;
     if (b->config.batch_invariant)
         return 0;
     int major = 0;
@@ -125,6 +133,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
     cuda_buffer_free(&b->base, &b->gemm->widened);
+    cuda_buffer_free(&b->base, &b->gemm->quantised);
     cuda_buffer_free(&b->base, &b->gemm->splits);
     if (b->gemm->handle != NULL)
         CUBLAS_RELEASE(b, cublasLtDestroy, b->gemm->handle);
@@ -380,6 +389,43 @@ static int32_t widened_rows(const struct cuda_backend *b, const struct matrix *w
     return rows - rows % CUDA_MATRIX_COLS_STEP;
 }
 
+static bool quantises_x(const struct cuda_backend *b, const struct matrix_segment *segment) {
+    return b->config.fp8_activations && segment->dtype == DTYPE_E4M3_128;
+}
+
+/* For as many rows as there is room for, of which whole tiles are taken. */
+static struct quantised_rows quantised_rows_of(const struct cuda_backend *b,
+                                               const struct matrix *weight, int32_t *out_most) {
+    const size_t cols = (size_t)weight->cols, bytes = b->gemm->quantised.bytes;
+    const size_t rows = bytes / (cols + sizeof(float));
+    *out_most = (int32_t)(rows > PACKED_WIDE_X ? rows - rows % PACKED_WIDE_X : rows);
+    uint8_t *codes = b->gemm->quantised.data;
+    return (struct quantised_rows){.codes = codes,
+                                   .scales = (float *)(void *)(codes + rows * cols)};
+}
+
+static void multiply_quantised(struct cuda_backend *b, const struct linear_args *args,
+                               const struct matrix_segment *segment) {
+    struct linear_args rows = *args;
+    struct gemm_part part = {.args = &rows,
+                             .segment = segment,
+                             .first_row = segment->first_row,
+                             .num_rows = segment->num_rows,
+                             .splits = splits_of(b)};
+    int32_t most;
+    part.x = quantised_rows_of(b, args->weight, &most);
+    const size_t x_bytes = sizeof(uint16_t) * (size_t)args->weight->cols;
+    const size_t out_bytes =
+        (args->float_out ? sizeof(float) : sizeof(uint16_t)) * (size_t)args->weight->rows;
+    for (int32_t first = 0; first < args->num_rows; first += rows.num_rows) {
+        rows.num_rows = min_int32(args->num_rows - first, most);
+        rows.x = (const char *)args->x + (size_t)first * x_bytes;
+        rows.out = (char *)args->out + (size_t)first * out_bytes;
+        cuda_quantise(b, &part);
+        cuda_multiply_ours(b, &part, gemm_part_out(&part, rows.out));
+    }
+}
+
 static void multiply_packed(struct cuda_backend *b, const struct linear_args *args,
                             const struct matrix_segment *segment) {
     const int32_t most = widened_rows(b, args->weight);
@@ -402,8 +448,10 @@ void cuda_linear(struct backend *base, const struct linear_args *args) {
         multiply_part(
             b, &(struct gemm_part){.args = args, .num_rows = weight->rows, .splits = splits_of(b)},
             b->config.batch_invariant);
-    for (int i = 0; weight->values == NULL && i < weight->num_segments; i++)
-        multiply_packed(b, args, &weight->segments[i]);
+    for (int i = 0; weight->values == NULL && i < weight->num_segments; i++) {
+        const struct matrix_segment *segment = &weight->segments[i];
+        (quantises_x(b, segment) ? multiply_quantised : multiply_packed)(b, args, segment);
+    }
 }
 
 /* Of a matrix that one launch of our own multiplies. */
@@ -412,10 +460,10 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
     const bool packed = weight->values == NULL;
-    const struct gemm_part part = {.args = args,
-                                   .segment = packed ? weight->segments : NULL,
-                                   .num_rows = weight->rows,
-                                   .splits = splits_of(b)};
+    struct gemm_part part = {.args = args,
+                             .segment = packed ? weight->segments : NULL,
+                             .num_rows = weight->rows,
+                             .splits = splits_of(b)};
     if (args->num_rows > PACKED_NARROW_ROWS || (packed && weight->num_segments > 1))
         return false;
     if (args->num_rows == 0)
@@ -424,6 +472,12 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
         const struct choice *choice = choice_for(b, &part);
         if (choice == NULL || !choice->algorithm.is_ours)
             return false;
+    }
+    if (packed && quantises_x(b, weight->segments)) {
+        int32_t
+            most; /* more than PACKED_NARROW_ROWS, as a row is at most CUDA_STAGING_CHUNK_BYTES */
+        part.x = quantised_rows_of(b, weight, &most);
+        cuda_quantise(b, &part);
     }
     cuda_multiply_gated(b, &part, activation);
     return true;

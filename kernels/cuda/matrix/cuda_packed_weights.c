@@ -68,6 +68,8 @@ static cudaError_t launch_product(cudaStream_t stream, const struct gemm_part *p
                                   const struct packed_product_launch *launch) {
     if (part->segment == NULL)
         return launch_plain_product(stream, launch);
+    if (part->x.codes != NULL)
+        return launch_packed_fp8(stream, launch);
     const int form = part->segment->form;
     if (form < packed_form_index(DTYPE_Q2_K))
         return launch_packed_32(stream, form, launch);
@@ -100,7 +102,8 @@ static struct packed_product_launch launch_of(const struct cuda_backend *b,
     const struct matrix *weight = args->weight;
     return (struct packed_product_launch){
         .planes = planes_of(part),
-        .x = args->x,
+        .x = part->x.codes != NULL ? part->x.codes : args->x,
+        .x_scales = part->x.scales,
         .bias = weight->float_bias != NULL ? weight->float_bias + part->first_row : NULL,
         .addend = args->accumulate ? gemm_part_out(part, args->out) : NULL,
         .out = out,
@@ -127,6 +130,16 @@ void cuda_multiply_gated(struct cuda_backend *b, const struct gemm_part *part,
     launch.gated = true;
     launch.activation = activation;
     CUDA_TRY(b, launch_product(b->stream, part, &launch));
+}
+
+void cuda_quantise(struct cuda_backend *b, const struct gemm_part *part) {
+    const struct quantise_launch launch = {.x = part->args->x,
+                                           .codes = part->x.codes,
+                                           .scales = part->x.scales,
+                                           .num_rows = part->args->num_rows,
+                                           .cols = part->args->weight->cols,
+                                           .bf16 = cuda_is_bf16(b)};
+    CUDA_TRY(b, launch_quantise(b->stream, &launch));
 }
 
 void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out) {

@@ -31,12 +31,19 @@ struct matrix {
  * copies of the other ops can read them. */
 #define CUDA_MATRIX_COLS_STEP 8
 
+/* Activations as codes of E4M3 (packed_launch.h, quantise_launch). */
+struct quantised_rows {
+    uint8_t *codes; /* NULL: they are not */
+    float *scales;
+};
+
 /* Rows of the weights that are multiplied by one algorithm. */
 struct gemm_part {
     const struct linear_args *args;
     const struct matrix_segment *segment; /* that has them; NULL: the matrix has values */
     int32_t first_row, num_rows;
     struct packed_splits splits; /* for a product of our own, of which one is enqueued at a time */
+    struct quantised_rows x;     /* likewise; without codes: x is the args' */
 };
 
 /* Returns where the result of the part begins if that of the product begins at `out`. */
@@ -55,6 +62,9 @@ void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, vo
 /* Likewise, for a whole matrix and few rows (packed_product_launch, `gated`). */
 void cuda_multiply_gated(struct cuda_backend *b, const struct gemm_part *part,
                          enum activation activation);
+/* Writes the codes and scales of the part's x, of which weights of E4M3 are multiplied with codes.
+ */
+void cuda_quantise(struct cuda_backend *b, const struct gemm_part *part);
 /* Writes the part's weights to `out` as rows of activation_dtype, rounded to it. */
 void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out);
 void cuda_packed_embed(struct cuda_backend *b, const struct embed_args *args);

@@ -5,8 +5,9 @@
 
 /* Best last. Of 10.0 and 12.0 nothing is used yet that 9.0 lacks. */
 static const struct cuda_level levels[] = {
-    {.name = "sm_80", .capability = 80},
-    {.name = "sm_90", .capability = 90, .begins_early = true},
+    {.name = "sm_80", .capability = 80, .code = 80},
+    {.name = "sm_89", .capability = 89, .code = 80, .multiplies_fp8 = true},
+    {.name = "sm_90", .capability = 90, .code = 90, .multiplies_fp8 = true, .begins_early = true},
 };
 enum { NUM_LEVELS = sizeof(levels) / sizeof(levels[0]) };
 
@@ -14,7 +15,7 @@ const struct cuda_level *cuda_levels_select(const char *isa, int capability, int
                                             struct error *err) {
     char supported[128] = "auto";
     for (int i = NUM_LEVELS - 1; i >= 0; i--) {
-        if (levels[i].capability > capability || levels[i].capability > code)
+        if (levels[i].capability > capability || levels[i].code > code)
             continue;
         if (isa == NULL || strcmp(isa, "auto") == 0 || strcmp(isa, levels[i].name) == 0)
             return &levels[i];
