@@ -149,6 +149,8 @@ static int open_device(struct cuda_backend *b, struct error *err) {
                          "fp8-activations: needs kernels of sm_89 or later; the GPU %s, of compute "
                          "capability %d.%d, has those of %s",
                          prop.name, prop.major, prop.minor, b->level->name);
+    b->scales_fp8_rows = b->config.fp8_activations && !b->config.batch_invariant &&
+                         b->level->begins_early && prop.major == 9;
     const int most = b->config.max_multiprocessors;
     b->num_multiprocessors =
         most > 0 && most < prop.multiProcessorCount ? most : prop.multiProcessorCount;

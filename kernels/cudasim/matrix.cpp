@@ -6,7 +6,6 @@
 #include "shared_memory.h"
 #include "tensor_core.h"
 
-#include <math.h>
 #include <string.h>
 
 namespace cudasim {
@@ -25,11 +24,7 @@ static float decode(__half x) {
 }
 
 static float decode(e4m3 x) {
-    int exponent = x.bits >> 3 & 15, mantissa = x.bits & 7;
-    float magnitude = (x.bits & 0x7f) == 0x7f ? NAN
-                      : exponent == 0         ? ldexpf((float)mantissa, -9)
-                                              : ldexpf((float)(8 + mantissa), exponent - 10);
-    return x.bits & 0x80 ? -magnitude : magnitude;
+    return e4m3_value(x.bits);
 }
 
 /* Products that are added in one step, and bits kept. 16-bit: an A100's, whose sums lose more than

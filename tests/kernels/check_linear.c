@@ -374,6 +374,38 @@ static void test_many_rows_of_weights(void **state) {
     }
 }
 
+static void check_scaled_rows(int32_t rows, int32_t num_rows, bool biased, bool float_out,
+                              uint64_t *seed) {
+    struct weights w = {.cols = 128 * kernel_fixture_random_in(seed, 1, 5)};
+    weights_add_part(&fixture, &w, DTYPE_E4M3_128, rows, biased, seed);
+    const size_t n = (size_t)rows * (size_t)w.cols, block_bytes = dtype_block_bytes(DTYPE_E4M3_128);
+    for (size_t row = 0; row < (size_t)rows; row++) { /* a row's first scale becomes that of all */
+        char *first = w.data[0] + row * dtype_row_bytes(DTYPE_E4M3_128, (size_t)w.cols);
+        for (int32_t block = 1; block < w.cols / 128; block++)
+            memcpy(first + (size_t)block * block_bytes, first, sizeof(float));
+    }
+    dtype_to_f32(DTYPE_E4M3_128, w.data[0], w.values[0], n);
+    check_random(&w, num_rows, num_rows % 2 == 0, float_out, seed);
+}
+
+/* Of many rows, where cuBLASLt may multiply codes as they are, and the numbers of rows where it
+ * does not; also the numbers of rows of weights that it does not take. */
+static void test_scaled_rows(void **state) {
+    static const int32_t counts[] = {64, 65, 100, 129}, rows[] = {8, 16, 50, 300};
+    uint64_t seed = 41;
+    const uint64_t before = kernel_fixture_products(fixture.backends[0]);
+    if (!fixture.fp8_activations)
+        skip();
+    for (int i = 0; i < 4 * 4 * 4; i++)
+        check_scaled_rows(rows[i % 4], counts[i / 4 % 4], i / 16 % 2, i / 32, &seed);
+    const uint64_t products = kernel_fixture_products(fixture.backends[0]) - before;
+    /* For counts above 64 with rows of whole 16 bytes and no bias of floats; some are refused. */
+    if (fixture.is_simulated && fixture.bits_equal)
+        assert_int_equal(products, 0);
+    else if (fixture.is_simulated)
+        assert_in_range(products, 3 * (2 + 2 + 3), 2 * 3 * (2 + 2 + 3));
+}
+
 /* Of activations for whose codes there is not room at once. */
 static void test_long_rows(void **state) {
     uint64_t seed = 37;
@@ -719,6 +751,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_large_matrices),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_many_rows_of_weights),
+        cmocka_unit_test(test_scaled_rows),
         cmocka_unit_test(test_long_rows),
         cmocka_unit_test(test_gated),
         cmocka_unit_test(test_weights_are_read_once),

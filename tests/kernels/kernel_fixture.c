@@ -1,6 +1,7 @@
 #include "tests/kernels/kernel_fixture.h"
 
 #include "kernels/cpu/levels/cpu_levels.h"
+#include "kernels/cudasim/include/cudasim/products.h"
 #include "kernels/kv_type.h"
 
 #include <dlfcn.h>
@@ -323,6 +324,12 @@ bool kernel_fixture_count_reads(const struct backend *b) {
     if (count_reads != NULL)
         count_reads();
     return count_reads != NULL;
+}
+
+uint64_t kernel_fixture_products(const struct backend *b) {
+    struct cudasim_product_calls (*count)(void) =
+        (struct cudasim_product_calls(*)(void))find_simulators(b, "cudasim_count_products");
+    return count != NULL ? count().products : 0;
 }
 
 uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,

@@ -94,6 +94,9 @@ bool kernel_fixture_count_reads(const struct backend *b);
 uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,
                                    size_t bytes);
 
+/* Products of cuBLASLt since the start, on the simulator; elsewhere 0. */
+uint64_t kernel_fixture_products(const struct backend *b);
+
 /* Fails unless every |actual - expected| <= tolerance * (1 + |expected|). */
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
                                 double tolerance);

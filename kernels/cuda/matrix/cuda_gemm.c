@@ -12,8 +12,9 @@
  * part of the matrix at a time. What is expected to be fastest is first, and taken if nothing is
  * timed. Its sums have one order for every M, so batch invariance is to use no other.
  *
- * With fp8_activations weights of E4M3 are multiplied by our own product alone, with codes of x,
- * which are written first: of as many rows at a time as there is room for. */
+ * With fp8_activations weights of E4M3 are multiplied with codes of x, which are written first: of
+ * as many rows at a time as there is room for. By our own product, or for many rows cuBLASLt's
+ * where it can scale the result: rows of weights have one scale each, on compute capability 9.0. */
 #include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/numbers.h"
@@ -49,7 +50,7 @@ struct choice {
 struct gemm_shape {
     struct gemm_shape *next;
     int32_t rows, cols, out_stride;
-    int form; /* of packed weights; -1: plain */
+    int form; /* form_number */
     bool biased;
     struct choice choices[NUM_KINDS][NUM_BUCKETS];
 };
@@ -141,11 +142,18 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     b->gemm = NULL;
 }
 
+/* Of packed weights, or -1: plain; PACKED_NUM_FORMS: E4M3 with codes of x. */
+static int form_number(const struct gemm_part *part) {
+    if (part->segment == NULL)
+        return -1;
+    return part->x.codes != NULL ? PACKED_NUM_FORMS : part->segment->form;
+}
+
 static bool is_of_shape(const struct gemm_part *part, const struct gemm_shape *shape) {
     const struct matrix *weight = part->args->weight;
     return shape->rows == part->num_rows && shape->cols == weight->cols &&
            shape->out_stride == weight->rows && shape->biased == (weight->bias != NULL) &&
-           shape->form == (part->segment != NULL ? part->segment->form : -1);
+           shape->form == form_number(part);
 }
 
 /* Finds or creates the part's, which lives as long as the backend. NULL with a failure. */
@@ -167,7 +175,7 @@ static struct gemm_shape *shape_of(struct cuda_backend *b, const struct gemm_par
                                  .rows = part->num_rows,
                                  .cols = weight->cols,
                                  .out_stride = weight->rows,
-                                 .form = part->segment != NULL ? part->segment->form : -1,
+                                 .form = form_number(part),
                                  .biased = weight->bias != NULL};
     b->gemm->shapes = shape;
     return shape;
@@ -191,12 +199,15 @@ static struct cuda_product_form form_of(const struct cuda_backend *b,
     const struct linear_args *args = part->args;
     const struct matrix *weight = args->weight;
     const cudaDataType_t type = cuda_is_bf16(b) ? CUDA_R_16BF : CUDA_R_16F;
+    const bool is_fp8 = part->x.codes != NULL;
     void *bias = args->float_out ? (void *)weight->float_bias : weight->bias;
-    return (struct cuda_product_form){.type = type,
+    return (struct cuda_product_form){.type = is_fp8 ? CUDA_R_8F_E4M3 : type,
                                       .out_type = args->float_out ? CUDA_R_32F : type,
                                       .rows = part->num_rows,
                                       .cols = weight->cols,
                                       .out_stride = weight->rows,
+                                      .weight_scales = is_fp8 ? part->segment->row_scales : NULL,
+                                      .x_scales = part->x.scales,
                                       .bias = bias != NULL ? gemm_part_out(part, bias) : NULL};
 }
 
@@ -215,25 +226,28 @@ static int find_candidates(struct cuda_backend *b, const struct gemm_part *part,
 
 /* Where packed weights are widened; NULL: they are plain. */
 static void *widened_of(const struct cuda_backend *b, const struct gemm_part *part) {
-    return part->segment != NULL ? b->gemm->widened.data : NULL;
+    return part->segment != NULL && part->x.codes == NULL ? b->gemm->widened.data : NULL;
 }
 
 static struct cuda_product_arrays arrays_of(const struct cuda_backend *b,
                                             const struct gemm_part *part) {
     const struct linear_args *args = part->args;
     void *out = gemm_part_out(part, args->out), *widened = widened_of(b, part);
-    return (struct cuda_product_arrays){.weights = widened != NULL ? widened : args->weight->values,
-                                        .x = args->x,
-                                        .addend = args->accumulate ? out : NULL,
-                                        .out = out,
-                                        .scale = args->scale,
-                                        .workspace = b->gemm->workspace.data,
-                                        .workspace_bytes = b->gemm->workspace.bytes};
+    return (struct cuda_product_arrays){
+        .weights = widened != NULL ? widened : cuda_part_planes(part).at[PACKED_LOW],
+        .x = part->x.codes != NULL ? part->x.codes : args->x,
+        .addend = args->accumulate ? out : NULL,
+        .out = out,
+        .scale = args->scale,
+        .workspace = b->gemm->workspace.data,
+        .workspace_bytes = b->gemm->workspace.bytes};
 }
 
 /* The place of our own among the candidates; -1: it is none. */
 static int place_of_ours(const struct gemm_part *part, int32_t num_rows, int num_candidates) {
-    const int32_t first = part->segment != NULL ? WIDENED_ROWS : PACKED_NARROW_ROWS;
+    const int32_t first = part->segment == NULL   ? PACKED_NARROW_ROWS
+                          : part->x.codes == NULL ? WIDENED_ROWS
+                                                  : OUR_ROWS;
     if (part->segment == NULL && num_rows > OUR_ROWS)
         return -1;
     return num_rows <= first || num_candidates == 0 ? 0 : 1;
@@ -361,7 +375,7 @@ static void multiply_chosen(struct cuda_backend *b, const struct gemm_part *part
     struct cuda_product product;
     if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, part->args->num_rows))
         return;
-    if (part->segment != NULL)
+    if (widened_of(b, part) != NULL)
         cuda_packed_widen(b, part, b->gemm->widened.data);
     struct exception *exception = find_exception(choice, part->args->num_rows);
     cublasStatus_t status =
@@ -404,6 +418,14 @@ static struct quantised_rows quantised_rows_of(const struct cuda_backend *b,
                                    .scales = (float *)(void *)(codes + rows * cols)};
 }
 
+/* cuBLASLt takes no bias of floats there. */
+static bool takes_cublaslt(const struct cuda_backend *b, const struct linear_args *args,
+                           const struct matrix_segment *segment) {
+    return b->scales_fp8_rows && segment->is_by_row && args->num_rows > OUR_ROWS &&
+           segment->first_row % CUDA_MATRIX_COLS_STEP == 0 &&
+           !(args->float_out && args->weight->bias != NULL);
+}
+
 static void multiply_quantised(struct cuda_backend *b, const struct linear_args *args,
                                const struct matrix_segment *segment) {
     struct linear_args rows = *args;
@@ -422,7 +444,7 @@ static void multiply_quantised(struct cuda_backend *b, const struct linear_args 
         rows.x = (const char *)args->x + (size_t)first * x_bytes;
         rows.out = (char *)args->out + (size_t)first * out_bytes;
         cuda_quantise(b, &part);
-        cuda_multiply_ours(b, &part, gemm_part_out(&part, rows.out));
+        multiply_part(b, &part, !takes_cublaslt(b, &rows, segment));
     }
 }
 

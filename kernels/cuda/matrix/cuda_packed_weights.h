@@ -12,6 +12,9 @@ struct matrix_segment {
     int32_t first_row, num_rows;
     int form;                    /* of packed weights (packed_layout.h) */
     struct packed_planes planes; /* likewise */
+    float *row_scales; /* [num_rows] where cuBLASLt is to multiply them as they are packed: the
+                          scale of all of a row's blocks. NULL: it is not */
+    bool is_by_row;    /* all rows so far had one scale each */
 };
 
 struct matrix {
@@ -54,8 +57,10 @@ static inline void *gemm_part_out(const struct gemm_part *part, void *out) {
 
 /* Packs rows of a file, of which `data` has num_rows, and sends them to rows first_row on of the
  * segment. Fails when the device does. */
-int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
+int cuda_packed_fill(struct cuda_backend *b, struct matrix_segment *segment, int32_t cols,
                      int32_t first_row, int32_t num_rows, const void *data, struct error *err);
+/* Returns where the weights of a part are. */
+struct packed_planes cuda_part_planes(const struct gemm_part *part);
 /* The product of our own, for any number of rows. Writes to `out` what the product would leave in
  * gemm_part_out(part, args->out), which may be the same. */
 void cuda_multiply_ours(struct cuda_backend *b, const struct gemm_part *part, void *out);
