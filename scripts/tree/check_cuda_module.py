@@ -222,7 +222,8 @@ def packed_over_budget(kernel, arch, code, percent):
     if mma != products + 8 * (form in WITH_MIN) or instructions > budget * percent / 100:
         yield f"has {mma} mma and {instructions} instructions for 64 weights a lane, {budget} are allowed"
     else:
-        print(f"sm_{arch}: packed form {form} {dtype}, {products} rows: {instructions} instructions for 64 weights a lane")
+        rows = 8 * int(tiles or 1)
+        print(f"sm_{arch}: packed form {form} {dtype}, {rows} rows: {instructions} instructions for 64 weights a lane")
 
 
 def complaints(entries, archs, percent):
