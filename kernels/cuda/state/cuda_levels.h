@@ -21,9 +21,9 @@ struct cuda_level {
     bool begins_early;
 };
 
-/* isa: NULL or "auto" for the last level of a GPU of this capability, for which the kernels of all
- * levels are compiled to `code` in this module. Returns NULL with
- * ERROR_CONFIG when the name is unknown, or the GPU or the module lacks the level. */
+/* isa: NULL or "auto" for the last level of a GPU of this capability. code: what this module's
+ * kernels of all levels are compiled for on this GPU. Returns NULL with ERROR_CONFIG when the name
+ * is unknown, or the GPU or the module lacks the level. */
 const struct cuda_level *cuda_levels_select(const char *isa, int capability, int code,
                                             struct error *err);
 
