@@ -101,6 +101,7 @@ struct options {
     int64_t device_timeout; /* seconds for a GPU to finish a step, or for a rank process to make
                                progress; 0: no limit */
     bool batch_invariant;   /* on CUDA; the CPU always is */
+    bool fp8_activations;   /* on CUDA: products with fp8 weights round activations to fp8 */
     bool fast_sums;         /* among GPUs: sums in an order of NCCL's choice */
     bool enforce_eager;     /* on CUDA: decode steps are enqueued op by op */
     int64_t threads;        /* compute threads; 0: one per available core */

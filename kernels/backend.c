@@ -10,6 +10,10 @@
 
 #include <string.h>
 
+static bool is_in_module(const char *name) {
+    return strncmp(name, "cuda", 4) == 0;
+}
+
 static const struct {
     const char *name;
     struct backend *(*open)(const struct backend_config *config, struct error *err);
@@ -22,6 +26,13 @@ static const struct {
 
 struct backend *backend_open(const char *name, const struct backend_config *config,
                              struct error *err) {
+    if (config->fp8_activations && !is_in_module(name)) {
+        error_set(err, ERROR_CONFIG,
+                  "fp8-activations: needs an NVIDIA GPU of compute capability 8.9 or later; the "
+                  "device is %s",
+                  name);
+        return NULL;
+    }
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(name, backends[i].name) == 0)
             return backends[i].open ? backends[i].open(config, err)
@@ -29,10 +40,6 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
     error_set(err, ERROR_CONFIG, "unknown device '%s': must be cpu, cpu-ref, cuda or cuda-sim",
               name);
     return NULL;
-}
-
-static bool is_in_module(const char *name) {
-    return strncmp(name, "cuda", 4) == 0;
 }
 
 size_t backend_device_memory(const char *name) {

@@ -529,12 +529,15 @@ struct backend_config {
     int32_t num_kv_heads; /* CUDA: likewise */
     /* NULL or "auto": the fastest on this machine; otherwise that level with all its functions
      * (ERROR_CONFIG if the machine lacks it). CPU: "portable", "avx2", "avxvnni", "avx512vnni",
-     * "avx512bf16", "amx", "neon", "dotprod", "i8mm"; CUDA: "sm_80", "sm_90" (cuda_levels.h). */
+     * "avx512bf16", "amx", "neon", "dotprod", "i8mm"; CUDA: those of cuda_levels.c. */
     const char *isa;
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16. The CPU computes in float; BF16
                                     allows it to round activations to bf16 for products with BF16
                                     weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
+    bool fp8_activations; /* CUDA from compute capability 8.9 on: products with weights of fp8, but
+                             those of experts and heads, round activations to fp8 (E4M3) with a
+                             scale for each row. No such weight is a NaN. Other devices refuse it */
     bool fast_sums; /* CUDA without a pipeline: all_reduce by NCCL's own sum, in an order of its
                        choice, which may depend on the number of rows and the run */
     int32_t max_multiprocessors;       /* CUDA: work is split for at most this many; 0: for all */

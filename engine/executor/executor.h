@@ -164,6 +164,7 @@ struct executor_config {
     enum kv_type kv_type;          /* KV_AUTO: the model's; on a GPU, that of its activations */
     enum dtype quantization;       /* Q8_0: a CPU converts float weights to it; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */
+    bool fp8_activations;          /* of a GPU: see backend_config */
     bool fast_sums;                /* of several GPUs: see backend_config */
     bool enforce_eager;            /* a GPU's decode steps are not recorded */
     double gpu_memory_utilization; /* share of a GPU's memory that is used in total */

@@ -27,6 +27,7 @@ static const struct {
     CONFIG("kv-cache-dtype", kv_type),
     CONFIG("quantization", quantization),
     CONFIG("batch-invariant", batch_invariant),
+    CONFIG("fp8-activations", fp8_activations),
     CONFIG("fast-sums", fast_sums),
     CONFIG("enforce-eager", enforce_eager),
     CONFIG("tensor-parallel-size", num_ranks),

@@ -46,6 +46,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .num_kv_heads = rank->shard.num_kv_heads,
         .activation_dtype = activation_dtype(rank, device),
         .batch_invariant = rank->config.batch_invariant,
+        .fp8_activations = rank->config.fp8_activations,
         .fast_sums = rank->config.fast_sums,
         .group = rank->group,
         .rank = rank->shard.rank,

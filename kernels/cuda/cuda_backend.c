@@ -144,20 +144,28 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     b->level = cuda_levels_select(b->config.isa, 10 * prop.major + prop.minor, code, err);
     if (b->level == NULL)
         return -1;
+    if (b->config.fp8_activations && !b->level->multiplies_fp8)
+        return error_set(err, ERROR_CONFIG,
+                         "fp8-activations: needs kernels of sm_89 or later; the GPU %s, of compute "
+                         "capability %d.%d, has those of %s",
+                         prop.name, prop.major, prop.minor, b->level->name);
+    b->scales_fp8_rows = b->config.fp8_activations && !b->config.batch_invariant &&
+                         b->level->begins_early && prop.major == 9;
     const int most = b->config.max_multiprocessors;
     b->num_multiprocessors =
         most > 0 && most < prop.multiProcessorCount ? most : prop.multiProcessorCount;
     b->max_shared_bytes = (size_t)shared_bytes;
     snprintf(b->base.description, sizeof(b->base.description),
-             "%.64s, sm_%d%d, kernels of %s, %d multiprocessors, %s", prop.name, prop.major,
+             "%.64s, sm_%d%d, kernels of %s, %d multiprocessors, %s%s", prop.name, prop.major,
              prop.minor, b->level->name, prop.multiProcessorCount,
-             dtype_name(b->base.activation_dtype));
+             dtype_name(b->base.activation_dtype),
+             b->config.fp8_activations ? ", fp8 activations" : "");
     snprintf(b->base.numerics, sizeof(b->base.numerics),
-             "%.28s, sm_%d%d, kernels of %s, %d multiprocessors%s, driver %d, toolkit %d, cublasLt "
-             "%zu, build %s",
+             "%.28s, sm_%d%d, kernels of %s, %d multiprocessors%s%s, driver %d, toolkit %d, "
+             "cublasLt %zu, build %s",
              prop.name, prop.major, prop.minor, b->level->name, prop.multiProcessorCount,
-             cuda_sums_by_nccl(b) ? ", NCCL sums" : "", driver, CUDART_VERSION,
-             cublasLtGetVersion(), build_hash());
+             b->config.fp8_activations ? ", fp8 x" : "", cuda_sums_by_nccl(b) ? ", NCCL sums" : "",
+             driver, CUDART_VERSION, cublasLtGetVersion(), build_hash());
     return 0;
 }
 

@@ -21,6 +21,35 @@ bool is_valid(const cublasLtContext *handle) {
     return handle != nullptr && handle->magic == CONTEXT_MAGIC;
 }
 
+/* By the rules of cublasLtMatmul for 8-bit floats. */
+bool is_supported_e4m3(const problem &p) {
+    const descriptor &desc = p.desc;
+    const bool is_scaled = desc.scales[0] != nullptr && desc.scales[1] != nullptr;
+    const bool is_plain = desc.scales[0] == nullptr && desc.scales[1] == nullptr;
+    for (int32_t mode : desc.scale_modes)
+        if (mode != (is_scaled ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                               : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F))
+            return false;
+    if (!is_plain && !is_scaled)
+        return false;
+    if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS && p.d.type == CUDA_R_32F)
+        return false; /* one of bf16, which nobody needs here */
+    for (const layout *l : {&p.a, &p.b, &p.d})
+        if (l->rows * type_bytes(l->type) % 16 != 0 ||
+            static_cast<uint64_t>(l->ld) * type_bytes(l->type) % 16 != 0)
+            return false;
+    return desc.trans_a == CUBLAS_OP_T && desc.trans_b == CUBLAS_OP_N &&
+           (is_16_bit(p.d.type) || p.d.type == CUDA_R_32F);
+}
+
+bool is_supported(const problem &p, const layout &c) {
+    if (p.a.type != p.b.type || c.ld != p.d.ld)
+        return false;
+    if (p.a.type == CUDA_R_8F_E4M3)
+        return is_supported_e4m3(p);
+    return is_16_bit(p.a.type) && (p.d.type == p.a.type || p.d.type == CUDA_R_32F);
+}
+
 cublasStatus_t describe(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                         cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                         cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, problem *out) {
@@ -45,8 +74,9 @@ cublasStatus_t describe(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         (p.desc.bias == nullptr ||
          (p.desc.bias_type != -1 && p.desc.bias_type != static_cast<int32_t>(p.d.type))))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (p.a.type != p.b.type || !is_16_bit(p.a.type) ||
-        (p.d.type != p.a.type && p.d.type != CUDA_R_32F) || c_layout.ld != p.d.ld)
+    if (p.a.type != CUDA_R_8F_E4M3 && (p.desc.scales[0] != nullptr || p.desc.scales[1] != nullptr))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_supported(p, c_layout))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *out = p;
     return CUBLAS_STATUS_SUCCESS;
@@ -148,7 +178,8 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t out, siz
                                                  cudaDataType type, uint64_t rows, uint64_t cols,
                                                  int64_t ld) {
     if (out == nullptr || rows == 0 || cols == 0 || rows > INT32_MAX || cols > INT32_MAX ||
-        ld < static_cast<int64_t>(rows) || (type != CUDA_R_32F && !is_16_bit(type)))
+        ld < static_cast<int64_t>(rows) ||
+        (type != CUDA_R_32F && type != CUDA_R_8F_E4M3 && !is_16_bit(type)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (size < sizeof(*out))
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -163,8 +194,10 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t out, size_t 
         return CUBLAS_STATUS_INVALID_VALUE;
     if (size < sizeof(*out))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    write(out,
-          descriptor{DESC_MAGIC, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1});
+    write(
+        out,
+        descriptor{
+            DESC_MAGIC, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1, {}, {}});
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -190,6 +223,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         break;
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         status = set(&value.bias_type, buf, size);
+        break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        status = set(&value.scales[attribute - CUBLASLT_MATMUL_DESC_A_SCALE_POINTER], buf, size);
+        break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+        status = set(&value.scale_modes[attribute - CUBLASLT_MATMUL_DESC_A_SCALE_MODE], buf, size);
         break;
     }
     bool known =
@@ -336,6 +377,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     check_array("D", d, array_bytes(p.d));
     if (c != nullptr)
         check_array("C", c, array_bytes(p.d));
+    if (p.desc.scales[0] != nullptr) {
+        check_array("A's scales", p.desc.scales[0], p.m * sizeof(float));
+        check_array("B's scales", p.desc.scales[1], p.n * sizeof(float));
+    }
     if (algo.biased)
         check_array("the bias", p.desc.bias, p.m * type_bytes(p.d.type));
     if (needed > 0)

@@ -24,7 +24,9 @@ struct descriptor {
     int32_t trans_a, trans_b;
     uint32_t epilogue;
     const void *bias;
-    int32_t bias_type; /* -1: that of D */
+    int32_t bias_type;      /* -1: that of D */
+    const float *scales[2]; /* of A's rows and B's columns, of E4M3; NULL: 1 */
+    int32_t scale_modes[2];
 };
 
 struct preference {
@@ -77,7 +79,7 @@ inline bool is_16_bit(int type) {
 }
 
 inline size_t type_bytes(int type) {
-    return type == CUDA_R_32F ? 4 : 2;
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 ? 1 : 2;
 }
 
 /* cublaslt_algorithm.cpp */

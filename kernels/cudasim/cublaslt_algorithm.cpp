@@ -3,8 +3,8 @@
  * One sums a dot product as tensor cores do, chunk by chunk of K (tensor_core.h); they differ in
  * the chunk, of which GPUs have the smaller two. A split of K sums its parts alike and then, in
  * float, the parts. The result is scaled, C and the bias are added, and it is rounded once to the
- * type of D. Some algorithms that split take only multiples of a number of columns, as some of a
- * GPU's do. */
+ * type of D. Sums of E4M3 keep fewer bits and are moved to float every 128 products. Some
+ * algorithms that split take only multiples of a number of columns, as some of a GPU's do. */
 #include "cublaslt.h"
 #include "tensor_core.h"
 
@@ -17,7 +17,7 @@
 namespace cudasim {
 
 constexpr int NUM_CHUNKS = 4, MAX_SPLITS = 3; /* without a common divisor */
-constexpr int COARSE_BITS = 13;               /* as an H100 keeps of 8-bit floats */
+constexpr size_t E4M3_PART = 128;
 static_assert(NUM_CHUNKS * MAX_SPLITS == CUDASIM_NUM_ALGORITHMS, "one for each pair");
 
 static size_t chunk_of(size_t index) {
@@ -80,6 +80,8 @@ cublasStatus_t check_algorithm(const algorithm &algo, const problem &p) {
 static float load(int type, const void *array, size_t i) {
     if (type == CUDA_R_32F)
         return static_cast<const float *>(array)[i];
+    if (type == CUDA_R_8F_E4M3)
+        return e4m3_value(static_cast<const uint8_t *>(array)[i]);
     if (type == CUDA_R_16BF)
         return __bfloat162float(static_cast<const __nv_bfloat16 *>(array)[i]);
     return __half2float(static_cast<const __half *>(array)[i]);
@@ -104,9 +106,10 @@ static summation summation_of(const algorithm &algo, const problem &p) {
     size_t splits = static_cast<size_t>(algo.splits);
     summation s;
     s.num_terms = p.k - is_wrong(algo.id); /* a wrong one forgets the last */
-    s.part = (s.num_terms + splits - 1) / splits;
+    const bool is_e4m3 = p.a.type == CUDA_R_8F_E4M3;
+    s.part = is_e4m3 ? E4M3_PART : (s.num_terms + splits - 1) / splits;
     s.chunk = algo.chunk;
-    s.kept_bits = is_coarse(algo.id) ? COARSE_BITS : KEPT_BITS;
+    s.kept_bits = is_e4m3 || is_coarse(algo.id) ? KEPT_BITS_OF_E4M3 : KEPT_BITS;
     return s;
 }
 
@@ -140,6 +143,8 @@ static void load_vector(const layout &l, bool along_column, const void *array, s
 static void store_result(const problem &p, const algorithm &algo, const operands &o, size_t i,
                          size_t j, float sum) {
     size_t at = j * static_cast<size_t>(p.d.ld) + i;
+    if (p.desc.scales[0] != nullptr)
+        sum *= p.desc.scales[0][i] * p.desc.scales[1][j];
     float value = o.alpha * sum;
     if (o.beta != 0)
         value += o.beta * load(p.d.type, o.c, at);

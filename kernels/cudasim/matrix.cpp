@@ -10,8 +10,11 @@
 
 namespace cudasim {
 
-const int ROWS = 16, COLS = 8, INNER = 16;
-const int CHUNK = 8; /* an A100's, whose sums lose more than an H100's */
+const int ROWS = 16, COLS = 8, MAX_INNER = 32;
+
+struct e4m3 {
+    uint8_t bits;
+};
 
 static float decode(__nv_bfloat16 x) {
     return __bfloat162float(x);
@@ -20,44 +23,60 @@ static float decode(__half x) {
     return __half2float(x);
 }
 
-/* Holds what a lane brings to a product; the low halves of a register hold the lower index. */
+static float decode(e4m3 x) {
+    return e4m3_value(x.bits);
+}
+
+/* Products that are added in one step, and bits kept. 16-bit: an A100's, whose sums lose more than
+ * an H100's. */
+template <class T> const int chunk_of = 8;
+template <> const int chunk_of<e4m3> = 16;
+template <class T> const int kept_bits_of = KEPT_BITS;
+template <> const int kept_bits_of<e4m3> = KEPT_BITS_OF_E4M3;
+
+/* Elements in a register. */
+template <class T> const int width_of = 4 / (int)sizeof(T);
+
+/* Holds what a lane brings to a product; the low bits of a register hold the lower index. */
 template <class T> struct fragments {
     float acc[4];
-    T a[4][2];
-    T b[2][2];
+    T a[4][width_of<T>];
+    T b[2][width_of<T>];
 };
 
 /* The fragments of all lanes, decoded. */
 struct matrices {
-    float a[ROWS][INNER], b[INNER][COLS], sum[ROWS][COLS];
+    float a[ROWS][MAX_INNER], b[MAX_INNER][COLS], sum[ROWS][COLS];
 };
 
 template <class T> static void gather(const warp_exchange &meeting, matrices *out) {
+    const int width = width_of<T>;
     for (int lane = 0; lane < 32; lane++) {
         fragments<T> own;
         memcpy(&own, meeting.box[lane], sizeof own);
-        int group = lane / 4, pair = lane % 4 * 2;
-        for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++) {
-                out->a[group + i % 2 * 8][pair + half + i / 2 * 8] = decode(own.a[i][half]);
-                out->sum[group + i / 2 * 8][pair + i % 2] = own.acc[i];
-            }
+        int group = lane / 4, first = lane % 4 * width;
+        for (int i = 0; i < 4; i++) {
+            for (int e = 0; e < width; e++)
+                out->a[group + i % 2 * 8][first + e + i / 2 * 4 * width] = decode(own.a[i][e]);
+            out->sum[group + i / 2 * 8][lane % 4 * 2 + i % 2] = own.acc[i];
+        }
         for (int i = 0; i < 2; i++)
-            for (int half = 0; half < 2; half++)
-                out->b[pair + half + i * 8][group] = decode(own.b[i][half]);
+            for (int e = 0; e < width; e++)
+                out->b[first + e + i * 4 * width][group] = decode(own.b[i][e]);
     }
 }
 
 /* Adds to the four sums of a row from `col` on. */
-static void add_products(matrices *m, int row, int col) {
-    four_floats sum, b, products[CHUNK];
+template <class T> static void add_products(matrices *m, int row, int col) {
+    const int chunk = chunk_of<T>;
+    four_floats sum, b, products[chunk];
     memcpy(&sum, &m->sum[row][col], sizeof sum);
-    for (int first = 0; first < INNER; first += CHUNK) {
-        for (int k = 0; k < CHUNK; k++) {
+    for (int first = 0; first < 8 * width_of<T>; first += chunk) {
+        for (int k = 0; k < chunk; k++) {
             memcpy(&b, &m->b[first + k][col], sizeof b);
             products[k] = m->a[row][first + k] * b;
         }
-        sum = add_chunk(sum, products, CHUNK, KEPT_BITS);
+        sum = add_chunk(sum, products, chunk, kept_bits_of<T>);
     }
     memcpy(&m->sum[row][col], &sum, sizeof sum);
 }
@@ -67,7 +86,7 @@ template <class T> static void multiply(warp_exchange &meeting) {
     gather<T>(meeting, &m);
     for (int row = 0; row < ROWS; row++)
         for (int col = 0; col < COLS; col += 4)
-            add_products(&m, row, col);
+            add_products<T>(&m, row, col);
     for (int lane = 0; lane < 32; lane++) {
         float own[4];
         for (int i = 0; i < 4; i++)
@@ -125,6 +144,11 @@ template <>
 void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                           const char *file, int line) {
     mma<__half>({"mma_m16n8k16", file, line}, acc, a, b);
+}
+
+void mma_m16n8k32_e4m3(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                       const char *file, int line) {
+    mma<e4m3>({"mma_m16n8k32_e4m3", file, line}, acc, a, b);
 }
 
 void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, const char *file, int line) {

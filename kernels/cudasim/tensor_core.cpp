@@ -1,6 +1,16 @@
 #include "tensor_core.h"
 
+#include <math.h>
+
 namespace cudasim {
+
+float e4m3_value(uint8_t code) {
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    float magnitude = (code & 0x7f) == 0x7f ? NAN
+                      : exponent == 0       ? ldexpf((float)mantissa, -9)
+                                            : ldexpf((float)(8 + mantissa), exponent - 10);
+    return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
 
 static const int FRACTION_BITS = 23, BIAS = 127, SPECIAL = 255; /* of a float and its exponent */
 

@@ -119,6 +119,7 @@ TABLE = (
     ("baselines/*", 50, 23),
     ("reference/llama-3-8b *", 90, 22),
     ("reference/*", 40, 22),
+    ("checks/linear_fp8 bf16", 18, 28),
     ("checks/*", 20, 21),
     ("golden/*", 5, 20),
     ("embedding/*", 5, 20),

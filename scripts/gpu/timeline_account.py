@@ -31,7 +31,7 @@ OPS = (
     ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("copy_rows", "copy_rows_kernel"),
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
     ("route", "(route|order|adapter)_kernel"), ("linear_experts", "expert_product_kernel|packed_expert_kernel"), ("combine_experts", "combine_kernel"),
-    (ARRAYS, "unpack_arrays_kernel"),
+    (ARRAYS, "unpack_arrays_kernel"), ("quantise", "quantise_kernel"),
     ("sums over ranks", "sum_parts_kernel|square_sums_kernel|norm_by_sums_kernel|place_columns_kernel"), ("NCCL", "nccl"),
     ("sample", "(choose|chosen|shape|mask|edit|report|report_parts|list|largest|mass|excerpt|place)_kernel"),
     ("linear: split-K sum", "splitK_?reduce|split_k_reduce|reduce_kernel"),

@@ -25,8 +25,10 @@ ENTRY_VERSION, ARCH_AT = 0x101, 28
 PTX, MACHINE_CODE = 1, 2
 PTX_ARCH, LAST_KNOWN = 80, 120
 EARLY_ARCH = 90  # from which on products begin before what is before them is done
+FP8_ARCH = 89  # the least of source files with products of E4M3
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
 HGMMA = 0x9F0, 0xDF0  # wgmma with A in shared memory, and in registers
+QMMA = 0x27A  # mma of 8 bits
 LOCAL_MEMORY = {"LDL": 0x983, "STL": 0x387}  # spilled registers among them
 BRANCH, LOAD, WAIT_FOR_GRIDS = 0x947, 0x981, 0x82E  # BRA, LDG, ACQBULK: griddepcontrol.wait
 SYMBOL_TABLE, SYMBOL_BYTES = 2, 24
@@ -54,13 +56,17 @@ TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("
                      ("1", "64"): 175, ("2", "64"): 175, ("3", "64"): 440}
 WITH_MIN = {"1", "3", "7", "9", "10"}  # forms; sums of x take 8 more products for each warp of a chunk
 TWO_ROUNDS = {"7", "8", "11"}  # whose chunks a wide kernel for 64 rows multiplies by halves
-# Products by the number of the weights' form (packed_layout.h; n1: plain ones), for up to 8 rows of x, 32 and 64:
-# instructions of a warp for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
+# Products by the number of the weights' form (packed_layout.h; n1: plain ones; n2: E4M3 by E4M3), for up to 8 rows of
+# x, 32 and 64: instructions of a warp for 16 rows by 128 columns of weights on sm_90, 64 weights a lane.
 PACKED = re.compile(r"packed_(narrow|wide)_kernelILi(n?\d+)E(6__half|13__nv_bfloat16)(?:Li(\d)E)?Lb[01]E")
-PACKED_INSTRUCTIONS = {  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128, plain
-    "narrow": {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235, "n1": 100},
-    "4": {"0": 390, "4": 430, "9": 610, "11": 610, "15": 390, "n1": 215},
-    "8": {"0": 620, "4": 660, "9": 950, "11": 950, "15": 620, "n1": 360}}
+PACKED_INSTRUCTIONS = {  # Q4_0, Q8_0, Q4_K, Q6_K, I4_128, plain, E4M3 by E4M3
+    "narrow": {"0": 230, "4": 250, "9": 330, "11": 380, "15": 235, "n1": 100, "n2": 225},
+    "4": {"0": 390, "4": 430, "9": 610, "11": 610, "15": 390, "n1": 215, "n2": 335},
+    "8": {"0": 620, "4": 660, "9": 950, "11": 950, "15": 620, "n1": 360, "n2": 575}}
+# Tensor cores of sm_90 and sm_100 multiply E4M3 by instructions of their own only: an mma becomes two of f16 there. Of
+# others (the narrow one is of 256 columns, as on sm_90):
+QMMA_ARCHS, QMMA_COUNTED_ARCH = (89, 120), 120
+QMMA_INSTRUCTIONS = {"narrow": 155, "4": 155, "8": 235}
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -147,15 +153,16 @@ def branch_target(word, at):
     return at + 1 + offset // 16, is_conditional
 
 
-def cheapest_round(code, needed=("HMMA", "LDGSTS")):
-    """(mma, cp.async, instructions) of one round of the innermost loop that has what is needed: of all ways through
-    it that have most of these two, the shortest. None where there is no such loop."""
+def cheapest_round(code, needed=(NEEDED["HMMA"], NEEDED["LDGSTS"])):
+    """(mma, cp.async, instructions) of one round of the innermost loop that has the operations needed, the first of
+    them an mma: of all ways through it that have most mma and cp.async, the shortest. None where there is no such
+    loop."""
     words = [int.from_bytes(code[at:at + 16], "little") for at in range(0, len(code), 16)]
     ops = [word & 0xFFF for word in words]
     targets = [branch_target(word, at) for at, word in enumerate(words)]
     loops = [(at - target, target, at) for at, (target, _) in enumerate(targets)
              if target is not None and target <= at
-             and {NEEDED[name] for name in needed} <= set(ops[target:at + 1])]
+             and set(needed) <= set(ops[target:at + 1])]
     if not loops:
         return None
     _, first, last = min(loops)
@@ -166,7 +173,7 @@ def cheapest_round(code, needed=("HMMA", "LDGSTS")):
         if target is not None and at < target <= last:
             following.append(target)
         for (mma, copies), length in ways.pop(at, {}).items():
-            done = mma + (ops[at] == NEEDED["HMMA"]), copies + (ops[at] == NEEDED["LDGSTS"])
+            done = mma + (ops[at] == needed[0]), copies + (ops[at] == NEEDED["LDGSTS"])
             for place in following:
                 known = ways.setdefault(place, {})
                 known[done] = min(known.get(done, length + 1), length + 1)
@@ -214,29 +221,33 @@ def wgmma_over_budget(kernel, arch, code, registers, percent):
 def packed_over_budget(kernel, arch, code, percent):
     """Yields what of a product of our own is more than its budget."""
     width, form, dtype, tiles = kernel
+    is_qmma = form == "n2" and arch in QMMA_ARCHS
+    multiply = QMMA if is_qmma else NEEDED["HMMA"]
     for operation, bits in LOCAL_MEMORY.items():
         if count_operation(code, bits) > 0:
             yield f"has {operation}: registers are spilled, or an array is in local memory"
-    if count_operation(code, NEEDED["HMMA"]) == 0:
-        yield "has no HMMA"
+    if count_operation(code, multiply) == 0:
+        yield f"has no {'QMMA' if is_qmma else 'HMMA'}"
     operations = [struct.unpack_from("<H", code, at)[0] & 0xFFF for at in range(0, len(code), 16)]
     waits = operations.index(WAIT_FOR_GRIDS) if WAIT_FOR_GRIDS in operations else None
     if arch < EARLY_ARCH and waits is not None:
         yield "waits for other grids, which this GPU cannot"
     if arch >= EARLY_ARCH and LOAD not in operations[:waits or 0]:
         yield "reads no weights before it waits for other grids"
-    budget = PACKED_INSTRUCTIONS[tiles or width].get(form)
-    if budget is None or arch != COUNTED_ARCH:
+    budget = QMMA_INSTRUCTIONS[tiles or width] if is_qmma else PACKED_INSTRUCTIONS[tiles or width].get(form)
+    if budget is None or arch != (QMMA_COUNTED_ARCH if is_qmma else COUNTED_ARCH):
         return
-    mma, _, instructions = cheapest_round(code, ["HMMA"] if tiles is None else ["HMMA", "LDGSTS"]) or (0, 0, 0)
-    products = 8 * int(tiles or 1)
+    needed = (multiply,) if tiles is None else (multiply, NEEDED["LDGSTS"])
+    mma, _, instructions = cheapest_round(code, needed) or (0, 0, 0)
+    products = (4 if is_qmma else 8) * int(tiles or 1) * (2 if form == "n2" and tiles is None else 1)
     if tiles == "8" and form in TWO_ROUNDS:
-        half = cheapest_round(code, ["HMMA"]) or (0, 0, 0)
+        half = cheapest_round(code, (multiply,)) or (0, 0, 0)
         mma, instructions = mma + half[0], instructions + half[2]
     if mma != products + 8 * (form in WITH_MIN) or instructions > budget * percent / 100:
         yield f"has {mma} mma and {instructions} instructions for 64 weights a lane, {budget} are allowed"
     else:
-        print(f"sm_{arch}: packed form {form} {dtype}, {products} rows: {instructions} instructions for 64 weights a lane")
+        rows = 8 * int(tiles or 1)
+        print(f"sm_{arch}: packed form {form} {dtype}, {rows} rows: {instructions} instructions for 64 weights a lane")
 
 
 def is_of_wgmma(entries):
@@ -247,7 +258,8 @@ def complaints(entries, archs, percent):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
     of_one = {(MACHINE_CODE, WGMMA_ARCH)}
-    required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, PTX_ARCH)}
+    least = FP8_ARCH if (PTX, FP8_ARCH) in got else PTX_ARCH
+    required = {(MACHINE_CODE, arch) for arch in archs if arch >= least} | {(PTX, least)}
     required |= {(PTX, EARLY_ARCH) for arch in archs if arch >= EARLY_ARCH}
     if got == of_one and is_of_wgmma(entries):
         required = of_one
@@ -291,6 +303,8 @@ def main():
         by_wgmma = {match.groups() for match in map(WGMMA_ATTENTION.search, names) if match}
         wrong += [f"sm_{arch}: no wgmma kernel of {kernel}"
                   for kernel in (WGMMA_KERNELS if arch == WGMMA_ARCH else set()) ^ by_wgmma]
+        if (arch >= FP8_ARCH) != any("kernelILin2E" in name for name in names):
+            wrong.append(f"sm_{arch}: the products of E4M3 by E4M3 are for sm_{FP8_ARCH} and later")
         print(f"sm_{arch}: {len(names)} kernels from {len(binaries)} source files")
     print("\n".join(wrong))
     sys.exit(1 if wrong or not binaries else 0)

@@ -335,6 +335,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .kv_type = kv_type_of(options->kv_cache_dtype),
         .quantization = parse_dtype(options->quantization),
         .batch_invariant = options->batch_invariant,
+        .fp8_activations = options->fp8_activations,
         .fast_sums = options->fast_sums,
         .enforce_eager = options->enforce_eager,
         .gpu_memory_utilization = options->gpu_memory_utilization,

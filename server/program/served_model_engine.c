@@ -149,6 +149,15 @@ static int create_executor(struct served_model *served, struct error *err) {
                            &served->executor, err);
 }
 
+static bool has_fp8_weights(const struct model *model) {
+    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
+        const struct unsupported_type *type = tensor_file_tensor(model->file, i)->unsupported;
+        if (type != NULL && strcmp(type->name, "F8_E4M3") == 0)
+            return true;
+    }
+    return false;
+}
+
 int served_model_open_executor(struct served_model *served, struct error *err) {
     struct executor_config *config = &served->executor_config;
     load_progress_start(&served->load_progress, clock_now_ns(), log_is_terminal());
@@ -159,6 +168,8 @@ int served_model_open_executor(struct served_model *served, struct error *err) {
         return -1;
     if (config->dtype == DTYPE_F16 && !served->info.has_dedicated_memory)
         log_warning("dtype %s: the CPU computes in float", served->options->dtype);
+    if (config->fp8_activations && !has_fp8_weights(served->model))
+        log_warning("fp8-activations: changes nothing here, the model has no weights in fp8");
     if (config->fast_sums &&
         (!served->info.has_dedicated_memory || served->info.num_ranks == served->info.num_stages))
         log_warning(

@@ -1,6 +1,7 @@
 #include "tests/kernels/kernel_fixture.h"
 
 #include "kernels/cpu/levels/cpu_levels.h"
+#include "kernels/cudasim/include/cudasim/products.h"
 #include "kernels/kv_type.h"
 
 #include <dlfcn.h>
@@ -35,7 +36,9 @@ struct array_head {
 };
 
 static void fail_arguments(const char *program) {
-    fprintf(stderr, "usage: %s [cpu | cuda|cuda-sim bf16|f16 [batch-invariant]]\n", program);
+    fprintf(stderr,
+            "usage: %s [cpu | cuda|cuda-sim bf16|f16 [batch-invariant] [fp8-activations]]\n",
+            program);
     exit(EXIT_WRONG_ARGUMENTS);
 }
 
@@ -77,8 +80,12 @@ static void open_levels(struct kernel_fixture *f, const struct backend_config *c
 static void open_device(struct kernel_fixture *f, int argc, char **argv,
                         struct backend_config config) {
     bool takes_all = argc == 4 && strcmp(argv[3], "all-multiprocessors") == 0;
-    f->bits_equal = argc == 4 && strcmp(argv[3], "batch-invariant") == 0;
-    if (argc < 3 || argc > 4 || (argc == 4 && !takes_all && !f->bits_equal))
+    int next = takes_all ? 4 : 3;
+    f->bits_equal = next < argc && strcmp(argv[next], "batch-invariant") == 0;
+    next += f->bits_equal;
+    f->fp8_activations = next < argc && strcmp(argv[next], "fp8-activations") == 0;
+    next += f->fp8_activations;
+    if (argc < 3 || next < argc)
         fail_arguments(argv[0]);
     f->dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     if (strcmp(argv[2], dtype_name(f->dtype)) != 0)
@@ -87,6 +94,7 @@ static void open_device(struct kernel_fixture *f, int argc, char **argv,
     f->is_simulated = strcmp(argv[1], "cuda-sim") == 0;
     config.activation_dtype = f->dtype;
     config.batch_invariant = f->bits_equal;
+    config.fp8_activations = f->fp8_activations;
     config.max_multiprocessors = takes_all ? 0 : config.max_multiprocessors;
     struct error err = {0};
     f->backends[0] = backend_open(argv[1], &config, &err);
@@ -316,6 +324,12 @@ bool kernel_fixture_count_reads(const struct backend *b) {
     if (count_reads != NULL)
         count_reads();
     return count_reads != NULL;
+}
+
+uint64_t kernel_fixture_products(const struct backend *b) {
+    struct cudasim_product_calls (*count)(void) =
+        (struct cudasim_product_calls(*)(void))find_simulators(b, "cudasim_count_products");
+    return count != NULL ? count().products : 0;
 }
 
 uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,

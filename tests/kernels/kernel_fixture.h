@@ -1,11 +1,11 @@
 /* What the checks of the ops share. Each check is a program `check_OP [cpu]`, which runs on every
  * instruction-set level that this machine has, with 1, 2 and 3 threads, under sanitizers with 1 and
  * 3 (those that bring formats of the matrix product alone: with 2), or `check_OP DEVICE TYPE
- * [batch-invariant]`, which runs on one device ("cuda", "cuda-sim") with activations of TYPE
- * ("bf16", "f16"). `all-multiprocessors` instead of the last word takes the check's own limit of
- * them away: a planted fault where there are many. Both compare each backend with the oracle, on
- * the same numbers, rounded to the backend's type before. A backend's memory is reached by upload
- * and download only, and its arrays have guards around them. */
+ * [batch-invariant] [fp8-activations]`, which runs on one device ("cuda", "cuda-sim") with
+ * activations of TYPE ("bf16", "f16"). `all-multiprocessors` instead of these words takes the
+ * check's own limit of them away: a planted fault where there are many. Both compare each backend
+ * with the oracle, on the same numbers, rounded to the backend's type before. A backend's memory is
+ * reached by upload and download only, and its arrays have guards around them. */
 #ifndef QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 
@@ -25,7 +25,8 @@ struct kernel_fixture {
     double tolerance; /* of one rounding to dtype: 2^-8 for BF16, 2^-11 for F16, 2^-24 for F32 */
     bool bits_equal; /* rows have the same bits on each of the backends, alone and in any batch; but
                           see kernel_fixture_bf16_products */
-    bool is_simulated; /* takes its time */
+    bool fp8_activations; /* of products with weights of E4M3, none of which is then a NaN */
+    bool is_simulated;    /* takes its time */
 };
 
 /* Reads the program's arguments; `config` gives the sizes, the rest is filled in from them. Ends
@@ -92,6 +93,9 @@ bool kernel_fixture_count_reads(const struct backend *b);
  * that memory; begin NULL: of weights. */
 uint64_t kernel_fixture_bytes_read(const struct backend *b, const char *kernel, const void *begin,
                                    size_t bytes);
+
+/* Products of cuBLASLt since the start, on the simulator; elsewhere 0. */
+uint64_t kernel_fixture_products(const struct backend *b);
 
 /* Fails unless every |actual - expected| <= tolerance * (1 + |expected|). */
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,

@@ -5,10 +5,11 @@
  *   DYNAMIC_SHARED(type, name)   the block's dynamic shared memory, 16-byte aligned
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)   kernel<<<...>>>(...)
  *   LAUNCH_EARLY, wait_for_earlier_work, let_next_begin   before the kernel before it is done
- *   mma_m16n8k16<T>, subtract2<T>, multiply2<T>, ldmatrix_x4, ldmatrix_x4_trans, copy_async_16,
- * copy_async_4, copy_async_commit, copy_async_wait<N>, exp2_fast, opaque instructions without a
- * CUDA function; load_weights, load_global   reads that the simulator counts; all inline PTX is in
- * device_ptx.cuh and device_wgmma.cuh, all emulation in kernels/cudasim
+ *   mma_m16n8k16<T>, mma_m16n8k32_e4m3, subtract2<T>, multiply2<T>, ldmatrix_x4, ldmatrix_x4_trans,
+ * copy_async_16, copy_async_4, copy_async_commit, copy_async_wait<N>, exp2_fast, opaque
+ * instructions without a CUDA function; load_weights, load_global   reads that the simulator
+ * counts; all inline PTX is in device_ptx.cuh and device_wgmma.cuh, all emulation in
+ * kernels/cudasim
  *   DYNAMIC_SHARED_AT, matrix_descriptor, wgmma_m64k16<T, TRANSPOSED_B>, wgmma_fence, wgmma_commit,
  * wgmma_wait<N>, fence_async_proxy   of sm_90 alone
  *   __nv_bfloat16, __half        element types; to_float, from_float<T>, pack2<T> convert

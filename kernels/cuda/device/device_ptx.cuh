@@ -92,6 +92,18 @@ __device__ __forceinline__ void mma_m16n8k16<__half>(float (&acc)[4], const uint
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* acc += A B likewise for A 16 x 32 and B 32 x 8 of E4M3, four to a register: a[0] (g, 4t..), a[1]
+ * (g + 8, 4t..), a[2] (g, 4t + 16..), a[3] (g + 8, 4t + 16..); b[0] (4t.., g), b[1] (4t + 16.., g).
+ * For kernels that are compiled for sm_89 and later only. (PTX ISA, "Matrix Fragments for
+ * mma.m16n8k32".) */
+__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&acc)[4], const uint32_t (&a)[4],
+                                                  const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* The differences of two pairs of T, each rounded once. */
 template <class T> __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b);
 template <> __device__ __forceinline__ uint32_t subtract2<__half>(uint32_t a, uint32_t b) {

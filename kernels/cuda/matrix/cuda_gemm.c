@@ -10,7 +10,11 @@
  * Our own product (packed_product.cuh) is among the candidates where reading the weights is what
  * counts; of packed weights always, where cuBLASLt's multiply with a copy that is widened first, a
  * part of the matrix at a time. What is expected to be fastest is first, and taken if nothing is
- * timed. Its sums have one order for every M, so batch invariance is to use no other. */
+ * timed. Its sums have one order for every M, so batch invariance is to use no other.
+ *
+ * With fp8_activations weights of E4M3 are multiplied with codes of x, which are written first: of
+ * as many rows at a time as there is room for. By our own product, or for many rows cuBLASLt's
+ * where it can scale the result: rows of weights have one scale each, on compute capability 9.0. */
 #include "kernels/cuda/matrix/cuda_packed_weights.h"
 
 #include "config/base/numbers.h"
@@ -26,6 +30,7 @@
 #define OUR_ROWS 64      /* up to which reading the weights is what counts */
 #define WIDENED_ROWS 128 /* up to which widening packed weights takes longer than it gains */
 #define MAX_WIDENED_BYTES ((size_t)32 << 20) /* of a part; half of the L2 cache, where it stays */
+#define QUANTISED_BYTES ((size_t)16 << 20)   /* of activations: 1170 rows of 14336 */
 
 /* Another algorithm for one M, which refused its bucket's. */
 struct exception {
@@ -45,13 +50,14 @@ struct choice {
 struct gemm_shape {
     struct gemm_shape *next;
     int32_t rows, cols, out_stride;
-    int form; /* of packed weights; -1: plain */
+    int form; /* form_number */
     bool biased;
     struct choice choices[NUM_KINDS][NUM_BUCKETS];
 };
 
 struct cuda_gemm {
     struct buffer splits;    /* sums, then counts */
+    struct buffer quantised; /* codes of x, then scales; empty without fp8_activations */
     struct buffer widened;   /* empty when batch_invariant */
     cublasLtHandle_t handle; /* NULL when batch_invariant */
     struct buffer workspace; /* empty when batch_invariant */
@@ -96,6 +102,9 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_MEMORY, "out of memory for the matrix products");
     if (create_splits(b, err) != 0)
         return -1;
+    if (b->config.fp8_activations &&
+        cuda_buffer_alloc(&b->base, QUANTISED_BYTES, &b->gemm->quantised, err) != 0)
+        return -1;
     if (b->config.batch_invariant)
         return 0;
     int major = 0;
@@ -125,6 +134,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
     cuda_buffer_free(&b->base, &b->gemm->widened);
+    cuda_buffer_free(&b->base, &b->gemm->quantised);
     cuda_buffer_free(&b->base, &b->gemm->splits);
     if (b->gemm->handle != NULL)
         CUBLAS_RELEASE(b, cublasLtDestroy, b->gemm->handle);
@@ -132,11 +142,18 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     b->gemm = NULL;
 }
 
+/* Of packed weights, or -1: plain; PACKED_NUM_FORMS: E4M3 with codes of x. */
+static int form_number(const struct gemm_part *part) {
+    if (part->segment == NULL)
+        return -1;
+    return part->x.codes != NULL ? PACKED_NUM_FORMS : part->segment->form;
+}
+
 static bool is_of_shape(const struct gemm_part *part, const struct gemm_shape *shape) {
     const struct matrix *weight = part->args->weight;
     return shape->rows == part->num_rows && shape->cols == weight->cols &&
            shape->out_stride == weight->rows && shape->biased == (weight->bias != NULL) &&
-           shape->form == (part->segment != NULL ? part->segment->form : -1);
+           shape->form == form_number(part);
 }
 
 /* Finds or creates the part's, which lives as long as the backend. NULL with a failure. */
@@ -158,7 +175,7 @@ static struct gemm_shape *shape_of(struct cuda_backend *b, const struct gemm_par
                                  .rows = part->num_rows,
                                  .cols = weight->cols,
                                  .out_stride = weight->rows,
-                                 .form = part->segment != NULL ? part->segment->form : -1,
+                                 .form = form_number(part),
                                  .biased = weight->bias != NULL};
     b->gemm->shapes = shape;
     return shape;
@@ -182,12 +199,15 @@ static struct cuda_product_form form_of(const struct cuda_backend *b,
     const struct linear_args *args = part->args;
     const struct matrix *weight = args->weight;
     const cudaDataType_t type = cuda_is_bf16(b) ? CUDA_R_16BF : CUDA_R_16F;
+    const bool is_fp8 = part->x.codes != NULL;
     void *bias = args->float_out ? (void *)weight->float_bias : weight->bias;
-    return (struct cuda_product_form){.type = type,
+    return (struct cuda_product_form){.type = is_fp8 ? CUDA_R_8F_E4M3 : type,
                                       .out_type = args->float_out ? CUDA_R_32F : type,
                                       .rows = part->num_rows,
                                       .cols = weight->cols,
                                       .out_stride = weight->rows,
+                                      .weight_scales = is_fp8 ? part->segment->row_scales : NULL,
+                                      .x_scales = part->x.scales,
                                       .bias = bias != NULL ? gemm_part_out(part, bias) : NULL};
 }
 
@@ -206,25 +226,28 @@ static int find_candidates(struct cuda_backend *b, const struct gemm_part *part,
 
 /* Where packed weights are widened; NULL: they are plain. */
 static void *widened_of(const struct cuda_backend *b, const struct gemm_part *part) {
-    return part->segment != NULL ? b->gemm->widened.data : NULL;
+    return part->segment != NULL && part->x.codes == NULL ? b->gemm->widened.data : NULL;
 }
 
 static struct cuda_product_arrays arrays_of(const struct cuda_backend *b,
                                             const struct gemm_part *part) {
     const struct linear_args *args = part->args;
     void *out = gemm_part_out(part, args->out), *widened = widened_of(b, part);
-    return (struct cuda_product_arrays){.weights = widened != NULL ? widened : args->weight->values,
-                                        .x = args->x,
-                                        .addend = args->accumulate ? out : NULL,
-                                        .out = out,
-                                        .scale = args->scale,
-                                        .workspace = b->gemm->workspace.data,
-                                        .workspace_bytes = b->gemm->workspace.bytes};
+    return (struct cuda_product_arrays){
+        .weights = widened != NULL ? widened : cuda_part_planes(part).at[PACKED_LOW],
+        .x = part->x.codes != NULL ? part->x.codes : args->x,
+        .addend = args->accumulate ? out : NULL,
+        .out = out,
+        .scale = args->scale,
+        .workspace = b->gemm->workspace.data,
+        .workspace_bytes = b->gemm->workspace.bytes};
 }
 
 /* The place of our own among the candidates; -1: it is none. */
 static int place_of_ours(const struct gemm_part *part, int32_t num_rows, int num_candidates) {
-    const int32_t first = part->segment != NULL ? WIDENED_ROWS : PACKED_NARROW_ROWS;
+    const int32_t first = part->segment == NULL   ? PACKED_NARROW_ROWS
+                          : part->x.codes == NULL ? WIDENED_ROWS
+                                                  : OUR_ROWS;
     if (part->segment == NULL && num_rows > OUR_ROWS)
         return -1;
     return num_rows <= first || num_candidates == 0 ? 0 : 1;
@@ -352,7 +375,7 @@ static void multiply_chosen(struct cuda_backend *b, const struct gemm_part *part
     struct cuda_product product;
     if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, part->args->num_rows))
         return;
-    if (part->segment != NULL)
+    if (widened_of(b, part) != NULL)
         cuda_packed_widen(b, part, b->gemm->widened.data);
     struct exception *exception = find_exception(choice, part->args->num_rows);
     cublasStatus_t status =
@@ -380,6 +403,51 @@ static int32_t widened_rows(const struct cuda_backend *b, const struct matrix *w
     return rows - rows % CUDA_MATRIX_COLS_STEP;
 }
 
+static bool quantises_x(const struct cuda_backend *b, const struct matrix_segment *segment) {
+    return b->config.fp8_activations && segment->dtype == DTYPE_E4M3_128;
+}
+
+/* For as many rows as there is room for, of which whole tiles are taken. */
+static struct quantised_rows quantised_rows_of(const struct cuda_backend *b,
+                                               const struct matrix *weight, int32_t *out_most) {
+    const size_t cols = (size_t)weight->cols, bytes = b->gemm->quantised.bytes;
+    const size_t rows = bytes / (cols + sizeof(float));
+    *out_most = (int32_t)(rows > PACKED_WIDE_X ? rows - rows % PACKED_WIDE_X : rows);
+    uint8_t *codes = b->gemm->quantised.data;
+    return (struct quantised_rows){.codes = codes,
+                                   .scales = (float *)(void *)(codes + rows * cols)};
+}
+
+/* cuBLASLt takes no bias of floats there. */
+static bool takes_cublaslt(const struct cuda_backend *b, const struct linear_args *args,
+                           const struct matrix_segment *segment) {
+    return b->scales_fp8_rows && segment->is_by_row && args->num_rows > OUR_ROWS &&
+           segment->first_row % CUDA_MATRIX_COLS_STEP == 0 &&
+           !(args->float_out && args->weight->bias != NULL);
+}
+
+static void multiply_quantised(struct cuda_backend *b, const struct linear_args *args,
+                               const struct matrix_segment *segment) {
+    struct linear_args rows = *args;
+    struct gemm_part part = {.args = &rows,
+                             .segment = segment,
+                             .first_row = segment->first_row,
+                             .num_rows = segment->num_rows,
+                             .splits = splits_of(b)};
+    int32_t most;
+    part.x = quantised_rows_of(b, args->weight, &most);
+    const size_t x_bytes = sizeof(uint16_t) * (size_t)args->weight->cols;
+    const size_t out_bytes =
+        (args->float_out ? sizeof(float) : sizeof(uint16_t)) * (size_t)args->weight->rows;
+    for (int32_t first = 0; first < args->num_rows; first += rows.num_rows) {
+        rows.num_rows = min_int32(args->num_rows - first, most);
+        rows.x = (const char *)args->x + (size_t)first * x_bytes;
+        rows.out = (char *)args->out + (size_t)first * out_bytes;
+        cuda_quantise(b, &part);
+        multiply_part(b, &part, !takes_cublaslt(b, &rows, segment));
+    }
+}
+
 static void multiply_packed(struct cuda_backend *b, const struct linear_args *args,
                             const struct matrix_segment *segment) {
     const int32_t most = widened_rows(b, args->weight);
@@ -402,8 +470,10 @@ void cuda_linear(struct backend *base, const struct linear_args *args) {
         multiply_part(
             b, &(struct gemm_part){.args = args, .num_rows = weight->rows, .splits = splits_of(b)},
             b->config.batch_invariant);
-    for (int i = 0; weight->values == NULL && i < weight->num_segments; i++)
-        multiply_packed(b, args, &weight->segments[i]);
+    for (int i = 0; weight->values == NULL && i < weight->num_segments; i++) {
+        const struct matrix_segment *segment = &weight->segments[i];
+        (quantises_x(b, segment) ? multiply_quantised : multiply_packed)(b, args, segment);
+    }
 }
 
 /* Of a matrix that one launch of our own multiplies. */
@@ -412,10 +482,10 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
     const bool packed = weight->values == NULL;
-    const struct gemm_part part = {.args = args,
-                                   .segment = packed ? weight->segments : NULL,
-                                   .num_rows = weight->rows,
-                                   .splits = splits_of(b)};
+    struct gemm_part part = {.args = args,
+                             .segment = packed ? weight->segments : NULL,
+                             .num_rows = weight->rows,
+                             .splits = splits_of(b)};
     if (args->num_rows > PACKED_NARROW_ROWS || (packed && weight->num_segments > 1))
         return false;
     if (args->num_rows == 0)
@@ -424,6 +494,12 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
         const struct choice *choice = choice_for(b, &part);
         if (choice == NULL || !choice->algorithm.is_ours)
             return false;
+    }
+    if (packed && quantises_x(b, weight->segments)) {
+        int32_t
+            most; /* more than PACKED_NARROW_ROWS, as a row is at most CUDA_STAGING_CHUNK_BYTES */
+        part.x = quantised_rows_of(b, weight, &most);
+        cuda_quantise(b, &part);
     }
     cuda_multiply_gated(b, &part, activation);
     return true;

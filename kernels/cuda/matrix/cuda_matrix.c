@@ -71,26 +71,35 @@ static bool is_packed(const struct matrix *matrix, enum matrix_use use) {
     return use == MATRIX_LINEAR || matrix->num_segments == 1;
 }
 
-static size_t packed_bytes(const struct matrix *matrix) {
+/* Of scales for each row; 0: the segment has none. */
+static size_t row_scales_bytes(const struct cuda_backend *b, const struct matrix_segment *segment) {
+    const size_t bytes = (size_t)segment->num_rows * sizeof(float);
+    if (!b->scales_fp8_rows || segment->dtype != DTYPE_E4M3_128)
+        return 0;
+    return (bytes + ARRAY_ALIGNMENT - 1) / ARRAY_ALIGNMENT * ARRAY_ALIGNMENT;
+}
+
+static size_t packed_bytes(const struct cuda_backend *b, const struct matrix *matrix) {
     size_t bytes = 0;
     struct packed_planes planes;
     for (int i = 0; i < matrix->num_segments; i++) {
         const struct matrix_segment *segment = &matrix->segments[i];
         bytes += packed_planes_init(&packed_forms[segment->form], NULL, segment->num_rows,
                                     matrix->cols, &planes);
+        bytes += row_scales_bytes(b, segment);
     }
     return bytes;
 }
 
-static bool plan_sizes(const struct matrix *matrix, bool packed, bool biased,
-                       struct matrix_sizes *out) {
+static bool plan_sizes(const struct cuda_backend *b, const struct matrix *matrix, bool packed,
+                       bool biased, struct matrix_sizes *out) {
     struct matrix_sizes sizes = {0};
     size_t rows = (size_t)matrix->rows;
     if (!checked_mul(sizeof(uint16_t) * (size_t)matrix->cols, rows, &sizes.values) ||
         !checked_align(sizes.values, &sizes.values))
         return false;
     if (packed)
-        sizes.values = packed_bytes(matrix);
+        sizes.values = packed_bytes(b, matrix);
     if (biased && (!checked_align(sizeof(uint16_t) * rows, &sizes.bias) ||
                    !checked_align(sizeof(float) * rows, &sizes.float_bias)))
         return false;
@@ -194,7 +203,7 @@ static int convert(struct cuda_backend *b, enum dtype dtype, const void *src, vo
 
 int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
                      const void *data, struct error *err) {
-    const struct matrix_segment *segment = matrix->segments;
+    struct matrix_segment *segment = matrix->segments;
     CHECK(first_row >= 0 && num_rows > 0 && first_row <= matrix->rows - num_rows);
     while (first_row - segment->first_row >= segment->num_rows)
         segment++;
@@ -229,12 +238,16 @@ static int fill(struct cuda_backend *b, struct matrix *matrix, const struct matr
     return 0;
 }
 
-static void place_segments(struct matrix *matrix) {
+static void place_segments(const struct cuda_backend *b, struct matrix *matrix) {
     char *memory = matrix->memory.data;
     for (int i = 0; i < matrix->num_segments; i++) {
         struct matrix_segment *segment = &matrix->segments[i];
         memory += packed_planes_init(&packed_forms[segment->form], memory, segment->num_rows,
                                      matrix->cols, &segment->planes);
+        const size_t bytes = row_scales_bytes(b, segment);
+        segment->row_scales = bytes > 0 ? (float *)(void *)memory : NULL;
+        segment->is_by_row = bytes > 0;
+        memory += bytes;
     }
 }
 
@@ -242,7 +255,7 @@ static int allocate(struct cuda_backend *b, struct matrix *matrix, bool packed, 
                     struct error *err) {
     struct matrix_sizes sizes;
     struct error reason = {0};
-    if (!plan_sizes(matrix, packed, biased, &sizes))
+    if (!plan_sizes(b, matrix, packed, biased, &sizes))
         return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
                          matrix->cols);
     if (cuda_buffer_alloc(&b->base, sizes.all, &matrix->memory, &reason) != 0)
@@ -256,7 +269,7 @@ static int allocate(struct cuda_backend *b, struct matrix *matrix, bool packed, 
         matrix->float_bias = (float *)(memory + sizes.values + sizes.bias);
     }
     if (packed)
-        place_segments(matrix);
+        place_segments(b, matrix);
     else
         matrix->values = memory;
     return 0;
@@ -281,8 +294,9 @@ size_t cuda_matrix_bytes(const struct backend *b, const struct matrix_part *part
                          int32_t cols, enum matrix_use use) {
     struct matrix_sizes sizes = {0};
     struct matrix *matrix = create_planned(parts, num_parts, cols, NULL);
-    if (matrix != NULL && !plan_sizes(matrix, is_packed(matrix, use),
-                                      matrix_part_any_biased(parts, num_parts), &sizes))
+    if (matrix != NULL &&
+        !plan_sizes((const struct cuda_backend *)b, matrix, is_packed(matrix, use),
+                    matrix_part_any_biased(parts, num_parts), &sizes))
         sizes.all = SIZE_MAX;
     free(matrix);
     return sizes.all;

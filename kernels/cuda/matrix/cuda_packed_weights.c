@@ -7,7 +7,10 @@
 #include "kernels/cuda/step/cuda_staging.h"
 #include "kernels/thread_pool.h"
 
+#include <string.h>
+
 #define PORTION_ROWS 4
+#define SCALES_AT_ONCE 256
 
 /* --- Filling --- */
 
@@ -38,7 +41,24 @@ static void send(struct cuda_backend *b, const struct pack_job *job,
     }
 }
 
-int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segment, int32_t cols,
+/* Rows of E4M3, whose blocks begin with their scales. */
+static void fill_row_scales(struct cuda_backend *b, struct matrix_segment *segment, int32_t cols,
+                            int32_t first_row, int32_t num_rows, const uint8_t *data) {
+    const size_t block_bytes = dtype_block_bytes(segment->dtype);
+    const size_t row_bytes = dtype_row_bytes(segment->dtype, (size_t)cols);
+    float scales[SCALES_AT_ONCE];
+    for (int32_t row = 0; row < num_rows && segment->is_by_row; row++, data += row_bytes) {
+        float *scale = &scales[row % SCALES_AT_ONCE];
+        memcpy(scale, data, sizeof(*scale));
+        for (size_t at = 0; at < row_bytes; at += block_bytes)
+            segment->is_by_row &= memcmp(data + at, scale, sizeof(*scale)) == 0;
+        if (row % SCALES_AT_ONCE == SCALES_AT_ONCE - 1 || row == num_rows - 1)
+            cuda_staging_upload(b, segment->row_scales + first_row + row - row % SCALES_AT_ONCE,
+                                scales, sizeof(scales[0]) * (size_t)(row % SCALES_AT_ONCE + 1));
+    }
+}
+
+int cuda_packed_fill(struct cuda_backend *b, struct matrix_segment *segment, int32_t cols,
                      int32_t first_row, int32_t num_rows, const void *data, struct error *err) {
     struct pack_job job = {.form = &packed_forms[segment->form], .data = data, .cols = cols};
     const size_t row_bytes = packed_planes_init(job.form, NULL, 1, cols, &job.planes);
@@ -46,6 +66,8 @@ int cuda_packed_fill(struct cuda_backend *b, const struct matrix_segment *segmen
     if (most == 0)
         return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: too long for a CUDA device",
                          dtype_name(segment->dtype), cols);
+    if (segment->row_scales != NULL)
+        fill_row_scales(b, segment, cols, first_row, num_rows, data);
     thread_pool_step_begin(b->converters);
     for (int32_t done = 0, n; done < num_rows && CUDA_OK(b); done += n) {
         n = min_int32(num_rows - done, most);
@@ -68,6 +90,8 @@ static cudaError_t launch_product(cudaStream_t stream, const struct gemm_part *p
                                   const struct packed_product_launch *launch) {
     if (part->segment == NULL)
         return launch_plain_product(stream, launch);
+    if (part->x.codes != NULL)
+        return launch_packed_fp8(stream, launch);
     const int form = part->segment->form;
     if (form < packed_form_index(DTYPE_Q2_K))
         return launch_packed_32(stream, form, launch);
@@ -76,8 +100,7 @@ static cudaError_t launch_product(cudaStream_t stream, const struct gemm_part *p
     return launch_packed_checkpoint(stream, form, launch);
 }
 
-/* Where the part's weights are. */
-static struct packed_planes planes_of(const struct gemm_part *part) {
+struct packed_planes cuda_part_planes(const struct gemm_part *part) {
     const struct matrix *weight = part->args->weight;
     struct packed_planes planes = {{NULL}};
     if (part->segment == NULL) {
@@ -99,8 +122,9 @@ static struct packed_product_launch launch_of(const struct cuda_backend *b,
     const struct linear_args *args = part->args;
     const struct matrix *weight = args->weight;
     return (struct packed_product_launch){
-        .planes = planes_of(part),
-        .x = args->x,
+        .planes = cuda_part_planes(part),
+        .x = part->x.codes != NULL ? part->x.codes : args->x,
+        .x_scales = part->x.scales,
         .bias = weight->float_bias != NULL ? weight->float_bias + part->first_row : NULL,
         .addend = args->accumulate ? gemm_part_out(part, args->out) : NULL,
         .out = out,
@@ -129,9 +153,19 @@ void cuda_multiply_gated(struct cuda_backend *b, const struct gemm_part *part,
     CUDA_TRY(b, launch_product(b->stream, part, &launch));
 }
 
+void cuda_quantise(struct cuda_backend *b, const struct gemm_part *part) {
+    const struct quantise_launch launch = {.x = part->args->x,
+                                           .codes = part->x.codes,
+                                           .scales = part->x.scales,
+                                           .num_rows = part->args->num_rows,
+                                           .cols = part->args->weight->cols,
+                                           .bf16 = cuda_is_bf16(b)};
+    CUDA_TRY(b, launch_quantise(b->stream, &launch));
+}
+
 void cuda_packed_widen(struct cuda_backend *b, const struct gemm_part *part, void *out) {
     const struct packed_embed_launch launch = {
-        .planes = planes_of(part),
+        .planes = cuda_part_planes(part),
         .out = out,
         .table_rows = part->num_rows,
         .num_rows = part->num_rows,

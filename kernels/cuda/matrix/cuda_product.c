@@ -14,12 +14,29 @@
             return status_;                                                                        \
     } while (0)
 
-static cublasStatus_t init_operation(cublasLtMatmulDesc_t operation, const void *bias) {
+static cublasStatus_t set_scales(cublasLtMatmulDesc_t operation, const float *of_weights,
+                                 const float *of_x) {
+    int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode,
+                                       sizeof(mode)));
+    TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode,
+                                       sizeof(mode)));
+    TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of_weights,
+                                       sizeof(of_weights)));
+    return cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of_x,
+                                          sizeof(of_x));
+}
+
+static cublasStatus_t init_operation(cublasLtMatmulDesc_t operation,
+                                     const struct cuda_product_form *form) {
+    const void *bias = form->bias;
     int32_t transpose = CUBLAS_OP_T;
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     TRY(cublasLtMatmulDescInit(operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                        sizeof(transpose)));
+    if (form->weight_scales != NULL)
+        TRY(set_scales(operation, form->weight_scales, form->x_scales));
     if (bias == NULL)
         return CUBLAS_STATUS_SUCCESS;
     TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
@@ -31,7 +48,7 @@ static cublasStatus_t init_operation(cublasLtMatmulDesc_t operation, const void 
 cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
                                  int32_t num_rows) {
     uint64_t n = (uint64_t)form->rows, k = (uint64_t)form->cols, m = (uint64_t)num_rows;
-    TRY(init_operation(&out->operation, form->bias));
+    TRY(init_operation(&out->operation, form));
     TRY(cublasLtMatrixLayoutInit(&out->weights, form->type, k, n, (int64_t)k));
     TRY(cublasLtMatrixLayoutInit(&out->x, form->type, k, m, (int64_t)k));
     return cublasLtMatrixLayoutInit(&out->out, form->out_type, n, m, (int64_t)form->out_stride);

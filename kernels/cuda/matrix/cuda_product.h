@@ -22,11 +22,14 @@
 
 /* What is fixed before the number of rows of x is known. */
 struct cuda_product_form {
-    cudaDataType_t type;     /* of x and W: CUDA_R_16BF or CUDA_R_16F */
-    cudaDataType_t out_type; /* that one or CUDA_R_32F */
+    cudaDataType_t type;     /* of x and W: CUDA_R_16BF, CUDA_R_16F or CUDA_R_8F_E4M3 */
+    cudaDataType_t out_type; /* that one or, of E4M3, any 16-bit one; or CUDA_R_32F */
     int32_t rows, cols;      /* N and K */
     int32_t out_stride;      /* elements of a row of the result, at least N */
-    const void *bias;        /* [N] of out_type on the device, aligned as cudaMalloc; NULL: none */
+    /* Of E4M3, on the device: what rows of W [N] and of x [M] are multiplied with. Compute
+     * capability 9.0 alone takes them, and no bias with an out_type of CUDA_R_32F. */
+    const float *weight_scales, *x_scales;
+    const void *bias; /* [N] of out_type on the device, aligned as cudaMalloc; NULL: none */
 };
 
 /* Not changed by any function but _init; cuBLASLt takes descriptors as not const. */

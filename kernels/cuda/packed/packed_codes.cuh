@@ -32,6 +32,10 @@ template <> struct form_of<PLAIN> {
     static constexpr bool has_min = false;
 };
 
+/* Likewise: weights of E4M3, with activations of E4M3, for the tensor cores of sm_89 and later. */
+constexpr int FP8 = -2;
+template <> struct form_of<FP8> : form_of<packed_form_index(DTYPE_E4M3_128)> {};
+
 constexpr int words_of(int bytes) {
     return bytes < 4 ? 1 : bytes / 4;
 }
@@ -148,9 +152,10 @@ template <int F> __device__ __forceinline__ float factor_of(const chunk_words<F>
     return half_of(words.factors, i);
 }
 
-/* What the codes are unpacked without. */
+/* What the codes are unpacked without; those of FP8 stay as they are. */
 template <int F>
-constexpr float code_unit = form_of<F>::codes == PACKED_E4M3 ? kv_code_unit<KV_E4M3> : 1.0f;
+constexpr float code_unit =
+    F != FP8 &&form_of<F>::codes == PACKED_E4M3 ? kv_code_unit<KV_E4M3> : 1.0f;
 
 /* Of the columns 32 j + 16 half and those after it with the same scale. */
 template <int F>

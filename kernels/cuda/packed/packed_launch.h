@@ -29,10 +29,11 @@ struct packed_splits {
  * that row of x. */
 struct packed_product_launch {
     struct packed_planes planes;
-    const void *x;      /* [num_rows, cols], rows begin at multiples of 16 bytes */
-    const float *bias;  /* [rows]; NULL: none */
-    const void *addend; /* as out, which it may be; NULL: nothing is added */
-    void *out;          /* [num_rows, out_stride]; float, or as x */
+    const void *x;         /* [num_rows, cols], rows begin at multiples of 16 bytes */
+    const float *x_scales; /* [num_rows] of launch_packed_fp8 */
+    const float *bias;     /* [rows]; NULL: none */
+    const void *addend;    /* as out, which it may be; NULL: nothing is added */
+    void *out;             /* [num_rows, out_stride]; float, or as x */
     struct packed_splits splits;
     int32_t num_rows;
     int32_t rows, cols;
@@ -65,6 +66,23 @@ cudaError_t packed_code(int *out);
 /* Of weights [rows, cols] of the activations' type, at planes.at[PACKED_LOW]; cols is a multiple of
  * 8. */
 cudaError_t launch_plain_product(cudaStream_t stream, const struct packed_product_launch *args);
+
+/* Of weights of E4M3 and x of codes of E4M3 in the order of packed_layout.h, each row of it times
+ * its scale. No weight is a NaN. For sm_89 and later. */
+cudaError_t launch_packed_fp8(cudaStream_t stream, const struct packed_product_launch *args);
+
+/* Each row's codes for that, and its scale: its largest magnitude is code 448. A row of zeros has
+ * scale 0, and one that is not finite NaN, each with zeros as codes. */
+struct quantise_launch {
+    const void *x;  /* [num_rows, cols], rows begin at multiples of 16 bytes */
+    uint8_t *codes; /* likewise */
+    float *scales;  /* [num_rows] */
+    int32_t num_rows;
+    int32_t cols; /* a multiple of PACKED_CHUNK */
+    bool bf16;
+};
+
+cudaError_t launch_quantise(cudaStream_t stream, const struct quantise_launch *args);
 
 /* out[t] = scale * the row of token t (struct embed_launch), for tokens whose row is in a segment
  * of the table: rows segment_row to segment_row + num_rows - 1. Others are left alone, or, those

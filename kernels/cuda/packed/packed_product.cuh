@@ -12,6 +12,10 @@
  *
  * So a sum has the same bits in both.
  *
+ * With FP8 x is codes of E4M3 too, in the order of a chunk's codes of weights (packed_layout.h): as
+ * both sides have the same order, it does not matter to a sum. Tensor cores multiply them as they
+ * are; a chunk's sum, of which they keep few bits, is then scaled and added in float.
+ *
  * While a chunk is multiplied, the next one is on its way to other registers. The first one may be
  * on its way before x is there (wait_for_earlier_work). */
 #ifndef QUIRE_KERNELS_CUDA_PACKED_PACKED_PRODUCT_CUH
@@ -21,9 +25,13 @@
 #include "kernels/cuda/packed/packed_codes.cuh"
 #include "kernels/cuda/packed/packed_launch.h"
 
+#include <type_traits>
 #include <utility>
 
 namespace {
+
+/* What x has, for results of T. */
+template <int F, class T> using x_element = std::conditional_t<F == FP8, uint8_t, T>;
 
 constexpr int num_warps = 4, num_threads = num_warps * WARP_SIZE;
 constexpr int group_columns = 32, num_groups = PACKED_CHUNK / group_columns; /* of a chunk */
@@ -125,6 +133,37 @@ multiply_chunk(tile_sums<M, N> &sums, chunk_words<PLAIN> (&words)[M][2], X &&x_o
         }
 }
 
+/* Likewise; x(n, half, out): the lane's codes of two groups. */
+template <class T, int M, int N, class X, class Sum>
+__device__ __forceinline__ void multiply_chunk(tile_sums<M, N> &sums,
+                                               chunk_words<FP8> (&words)[M][2], X &&x_of, Sum &&) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        float of_codes[M][4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t x[4];
+            x_of(n, half, x);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i += 2) {
+                    const uint32_t(&row)[8] = words[m][0].low, (&row_8)[8] = words[m][1].low;
+                    const int at = 4 * half + i;
+                    const uint32_t rows[4] = {row[at], row_8[at], row[at + 1], row_8[at + 1]};
+                    const uint32_t columns[2] = {x[i], x[i + 1]};
+                    mma_m16n8k32_e4m3(of_codes[m], rows, columns);
+                }
+        }
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float scales[2] = {scale_at<FP8>(words[m][0], 0, 0),
+                                     scale_at<FP8>(words[m][1], 0, 0)};
+            add_scaled(sums[m][n], of_codes[m], scales);
+        }
+    }
+}
+
 /* The same of group j, which is group `at` in words. */
 template <class T, int F, int M, int N, class X, class Sum>
 __device__ __forceinline__ void multiply_group(tile_sums<M, N> &sums,
@@ -204,13 +243,20 @@ __device__ __forceinline__ void store_as(const packed_product_launch &a, int fir
             static_cast<Out *>(a.out)[at + k * after] = from_float<Out>(values[k]);
 }
 
-template <class T, int K>
+/* The sum for a row of x, whose codes have a scale with FP8. */
+template <int F>
+__device__ __forceinline__ float scaled_by_x(const packed_product_launch &a, int row_of_x,
+                                             float sum) {
+    return F == FP8 && row_of_x < a.num_rows ? sum * a.x_scales[row_of_x] : sum;
+}
+
+template <int F, class T, int K>
 __device__ __forceinline__ void store(const packed_product_launch &a, int first, int step, int row,
                                       float (&sums)[K]) {
     const float bias = a.bias != nullptr ? a.bias[row] : 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++)
-        sums[k] = sums[k] * a.scale + bias;
+        sums[k] = scaled_by_x<F>(a, first + k * step, sums[k]) * a.scale + bias;
     if (a.float_out)
         store_as<float>(a, first, step, row, sums);
     else
@@ -219,8 +265,13 @@ __device__ __forceinline__ void store(const packed_product_launch &a, int first,
 
 /* --- Narrow --- */
 
-/* The lane's elements of x at these columns of a row, those of its codes of a group; `load` reads
- * them. */
+/* Where the lane's codes of groups 2 half and 2 half + 1 are in a chunk of codes. */
+__device__ __forceinline__ int column_of_codes(int half) {
+    return lane_of() % 4 * (PACKED_CHUNK / 4) + half * 16;
+}
+
+/* The lane's elements of x at these columns of a row, those of its codes of a group, with FP8 of
+ * two groups; `load` reads them. */
 template <int F, class T, class Load>
 __device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group, Load &&load) {
     if constexpr (form_of<F>::group == 16) {
@@ -233,8 +284,11 @@ __device__ __forceinline__ void load_x(uint32_t (&out)[4], const T *group, Load 
     }
 }
 
-/* Past the end of a row the weights are zeros, and any element of the row will do. */
+/* Past the end of a row the weights are zeros, and any element of the row will do. With FP8 rows
+ * are whole chunks. */
 template <int F> __device__ __forceinline__ int column_of_x(int cols, int chunk, int j) {
+    if constexpr (F == FP8)
+        return chunk * PACKED_CHUNK + column_of_codes(j);
     const int first = chunk * PACKED_CHUNK + j * group_columns;
     const int own = column_at<F>(0, lane_of() % 4, 0);
     if constexpr (F == PLAIN)
@@ -260,7 +314,7 @@ __device__ __forceinline__ float sum_of(const partial_sums<M, N> &partial, int r
  * those of its columns. */
 template <int F, class T, int M, int N>
 __device__ __forceinline__ void multiply_narrow_tile(const packed_rows &a, int first_row,
-                                                     const T *(&rows_of_x)[N],
+                                                     const x_element<F, T> *(&rows_of_x)[N],
                                                      partial_sums<M, N> &partial) {
     const int num_chunks = num_chunks_of(a.cols);
     tile_sums<M, N> sums = {};
@@ -327,19 +381,20 @@ __global__ void __launch_bounds__(num_threads, narrow_blocks(1))
     constexpr int block_rows = GATED ? 8 : 16;
     const int first_row = (int)blockIdx.x * block_rows, end = GATED ? a.rows / 2 : a.rows;
     /* Past the last row it again. */
-    const T *rows_of_x[1] = {static_cast<const T *>(a.x) +
-                             (int64_t)min(lane_of() / 4, a.num_rows - 1) * a.cols};
+    const x_element<F, T> *rows_of_x[1] = {static_cast<const x_element<F, T> *>(a.x) +
+                                           (int64_t)min(lane_of() / 4, a.num_rows - 1) * a.cols};
     multiply_narrow_tile<F, T, 1, 1>({a.planes, 0, a.rows, a.cols, GATED ? end : 8}, first_row,
                                      rows_of_x, partial);
     const int row = (int)threadIdx.x % block_rows, column = (int)threadIdx.x / block_rows;
     if (first_row + row >= end || column >= a.num_rows)
         return;
     if constexpr (GATED)
-        store_gated<T>(a, column, first_row + row, sum_of(partial, row, column),
-                       sum_of(partial, row + 8, column));
+        store_gated<T>(a, column, first_row + row,
+                       scaled_by_x<F>(a, column, sum_of(partial, row, column)),
+                       scaled_by_x<F>(a, column, sum_of(partial, row + 8, column)));
     else {
         float sum[1] = {sum_of(partial, row, column)};
-        store<T>(a, column, 1, first_row + row, sum);
+        store<F, T>(a, column, 1, first_row + row, sum);
     }
 }
 
@@ -356,38 +411,41 @@ constexpr int larger_of(int a, int b) {
 /* Of x's stages and, where there are mins, of the sums of x; then of a tile's results. */
 template <int F, int N>
 constexpr int
-    wide_bytes = larger_of(wide_stages *stage_elements<N> * 2 +
+    wide_bytes = larger_of(wide_stages *stage_elements<N> *(F == FP8 ? 1 : 2) +
                                (form_of<F>::has_min ? num_groups * num_scales<F> * N * 8 * 4 : 0),
                            N * 8 * tile_stride * 4);
 static_assert(widest_n <= wide_threads / WARP_SIZE, "a warp sums up the rows of each tile of x");
 
-/* A chunk's 16 units of 16 bytes of a row of x: of neighbouring rows the same units lie on
- * different banks, of which a row has all. */
-__device__ __forceinline__ int unit_offset(int row, int column) {
-    return row * PACKED_CHUNK + ((column / 8) ^ (row & 1) * 4) * 8 + column % 8;
+/* A chunk's units of 16 bytes of a row of x, 16 or with codes 8: of neighbouring rows the same
+ * units lie on different banks, of which a row has all. Lanes read units one after the other, or
+ * with codes every second. */
+template <class E> __device__ __forceinline__ int unit_offset(int row, int column) {
+    constexpr int unit = 16 / sizeof(E), turn = sizeof(E) == 1 ? 1 : 4;
+    return row * PACKED_CHUNK + ((column / unit) ^ (row & 1) * turn) * unit + column % unit;
 }
 
-template <class T, int NUM_ROWS>
-__device__ __forceinline__ void fetch_x(const packed_product_launch &a, T *stage, int first_x,
+template <class E, int NUM_ROWS>
+__device__ __forceinline__ void fetch_x(const packed_product_launch &a, E *stage, int first_x,
                                         int chunk) {
-    constexpr int units = PACKED_CHUNK / 8;
-    const T *x = static_cast<const T *>(a.x);
+    constexpr int unit = 16 / sizeof(E), units = PACKED_CHUNK / unit;
+    const E *x = static_cast<const E *>(a.x);
 #pragma unroll
     for (int i = 0; i < NUM_ROWS * units / wide_threads; i++) {
         const int row = ((int)threadIdx.x + i * wide_threads) / units;
-        const int column = (int)threadIdx.x % units * 8;
+        const int column = (int)threadIdx.x % units * unit;
         const int at = chunk * PACKED_CHUNK + column;
         const bool valid = first_x + row < a.num_rows && at < a.cols;
-        copy_async_16(stage + unit_offset(row, column),
+        copy_async_16(stage + unit_offset<E>(row, column),
                       valid ? x + (int64_t)(first_x + row) * a.cols + at : x, valid);
     }
     copy_async_commit();
 }
 
-template <int F, class T>
-__device__ __forceinline__ void load_staged_x(uint32_t (&out)[4], const T *stage, int n, int j) {
-    const int row = n * 8 + lane_of() / 4, column = column_at<F>(j, lane_of() % 4, 0);
-    load_x<F>(out, stage + unit_offset(row, column), [](const auto *p) { return *p; });
+template <int F, class E>
+__device__ __forceinline__ void load_staged_x(uint32_t (&out)[4], const E *stage, int n, int j) {
+    const int row = n * 8 + lane_of() / 4;
+    const int column = F == FP8 ? column_of_codes(j) : column_at<F>(j, lane_of() % 4, 0);
+    load_x<F>(out, stage + unit_offset<E>(row, column), [](const auto *p) { return *p; });
 }
 
 /* sum_x of a chunk in shared memory, [scales of the chunk][8 N]: warp n has those of tile n. */
@@ -466,7 +524,7 @@ __device__ __forceinline__ bool merge_splits(const packed_product_launch &a,
 }
 
 /* Through shared memory, so that neighbouring threads store neighbouring rows of the weights. */
-template <class T, int N>
+template <int F, class T, int N>
 __device__ __forceinline__ void store_tile(const packed_product_launch &a, float *tile,
                                            const tile_sums<1, N> &sums, int first_x) {
     constexpr int step = wide_threads / PACKED_WIDE_ROWS, batch = 8;
@@ -486,14 +544,15 @@ __device__ __forceinline__ void store_tile(const packed_product_launch &a, float
 #pragma unroll
         for (int k = 0; k < batch; k++)
             values[k] = tile[(first + k * step) * tile_stride + column];
-        store<T>(a, first_x + first, step, row, values);
+        store<F, T>(a, first_x + first, step, row, values);
     }
 }
 
 template <int F, class T, int N, bool SPLIT>
 __global__ void __launch_bounds__(wide_threads, 1)
     packed_wide_kernel(const __grid_constant__ packed_product_launch a) {
-    DYNAMIC_SHARED(T, shared);
+    using element = x_element<F, T>;
+    DYNAMIC_SHARED(element, shared);
     float *sums_of_x = reinterpret_cast<float *>(shared + wide_stages * stage_elements<N>);
     const int first_row = (int)blockIdx.x * PACKED_WIDE_ROWS + warp_of() * 16;
     const int first_x = (int)blockIdx.y * N * 8, num_chunks = num_chunks_of(a.cols);
@@ -506,17 +565,17 @@ __global__ void __launch_bounds__(wide_threads, 1)
     wait_for_earlier_work();
     let_next_begin();
     if (chunk < num_chunks)
-        fetch_x<T, N * 8>(a, shared, first_x, chunk);
+        fetch_x<element, N * 8>(a, shared, first_x, chunk);
     for (int i = 0; chunk < num_chunks; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the one before it any more */
         const int following = chunk_after<SPLIT>(chunk, num_chunks);
         if (following < num_chunks) {
-            fetch_x<T, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements<N>, first_x,
-                              following);
+            fetch_x<element, N * 8>(a, shared + (i + 1) % wide_stages * stage_elements<N>, first_x,
+                                    following);
             load_tiles<F, 1>(next, rows, first_row, following);
         }
-        const T *stage = shared + i % wide_stages * stage_elements<N>;
+        const element *stage = shared + i % wide_stages * stage_elements<N>;
         if constexpr (form_of<F>::has_min) {
             sum_staged_x<F, T, N>(sums_of_x, stage);
             __syncthreads();
@@ -536,7 +595,7 @@ __global__ void __launch_bounds__(wide_threads, 1)
     }
     if (SPLIT && !merge_splits<N>(a, split))
         return;
-    store_tile<T, N>(a, reinterpret_cast<float *>(shared), SPLIT ? split : sums, first_x);
+    store_tile<F, T, N>(a, reinterpret_cast<float *>(shared), SPLIT ? split : sums, first_x);
 }
 
 /* --- Launching --- */

@@ -12,18 +12,20 @@
 #include <stdbool.h>
 
 struct cuda_level {
-    const char *name; /* as in backend_config.isa */
-    int capability;   /* the least that has it, as 80 for 8.0 */
-    bool is_alone;    /* later GPUs lack it */
-    bool has_wgmma;   /* warpgroups multiply wide tiles of attention (device_wgmma.cuh) */
+    const char *name;    /* as in backend_config.isa */
+    int capability;      /* the least that has it, as 80 for 8.0 */
+    int code;            /* what the kernels of all levels are compiled for, at least */
+    bool is_alone;       /* later GPUs lack it */
+    bool multiplies_fp8; /* E4M3 by E4M3 (packed_product_fp8.cu) */
+    bool has_wgmma;      /* warpgroups multiply wide tiles of attention (device_wgmma.cuh) */
     /* Products, norms and rope_store are launched before what is before them is done
      * (device_ptx.cuh): products read weights meanwhile. */
     bool begins_early;
 };
 
-/* isa: NULL or "auto" for the last level of a GPU of this capability. Code for it must have been
- * compiled for `code` or later, which is what the module has for this GPU. Returns NULL with
- * ERROR_CONFIG when the name is unknown, or the GPU or the module lacks the level. */
+/* isa: NULL or "auto" for the last level of a GPU of this capability. code: what this module's
+ * kernels of all levels are compiled for on this GPU. Returns NULL with ERROR_CONFIG when the name
+ * is unknown, or the GPU or the module lacks the level. */
 const struct cuda_level *cuda_levels_select(const char *isa, int capability, int code,
                                             struct error *err);
 

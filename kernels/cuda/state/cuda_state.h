@@ -77,7 +77,8 @@ struct cuda_backend {
     cudaStream_t stream;            /* the compute stream */
     int num_multiprocessors;        /* that work is split for */
     size_t max_shared_bytes;        /* of a block, opted in */
-    struct error failure;           /* code ERROR_NONE: none yet */
+    bool scales_fp8_rows; /* cuBLASLt multiplies E4M3 with a scale for each row of both sides */
+    struct error failure; /* code ERROR_NONE: none yet */
     struct cuda_streams *streams;
     struct cuda_step step;
     struct cuda_staging *staging;

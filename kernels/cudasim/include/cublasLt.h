@@ -7,6 +7,11 @@
  * made for another kind of product, workspaces and pointers that are too small or not aligned as
  * the algorithm was promised. A product is queued on its stream like a kernel.
  *
+ * Products of E4M3 are refused but as a GPU of compute capability 9.0 takes them: A transposed
+ * and B not, all dimensions that are contiguous of 16 bytes, with a scale for each row of A and
+ * column of B (CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F), or with none. Without
+ * CUBLASLT_MATMUL_DESC_FAST_ACCUM, which is not here, sums of 128 products are added in float.
+ *
  * Algorithms differ in the order in which a dot product is summed, in float: the bits of a row
  * depend on the algorithm, never on the other rows. The heuristic prefers another algorithm for
  * every few rows more, and splits K where it is allowed to, so that a caller who promises the same
@@ -27,6 +32,7 @@ typedef enum {
     CUDA_R_32F = 0,
     CUDA_R_16F = 2,
     CUDA_R_16BF = 14,
+    CUDA_R_8F_E4M3 = 28,
 } cudaDataType_t;
 typedef cudaDataType_t cudaDataType;
 
@@ -77,12 +83,21 @@ typedef struct {
 typedef cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
 
 typedef enum {
-    CUBLASLT_MATMUL_DESC_TRANSA = 3,          /* int32_t */
-    CUBLASLT_MATMUL_DESC_TRANSB = 4,          /* int32_t */
-    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,        /* uint32_t */
-    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,    /* const void * */
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26, /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,           /* int32_t */
+    CUBLASLT_MATMUL_DESC_TRANSB = 4,           /* int32_t */
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,         /* uint32_t */
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,     /* const void * */
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17, /* const void * */
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18, /* const void * */
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,  /* int32_t */
+    CUBLASLT_MATMUL_DESC_A_SCALE_MODE = 31,    /* int32_t */
+    CUBLASLT_MATMUL_DESC_B_SCALE_MODE = 32,    /* int32_t */
 } cublasLtMatmulDescAttributes_t;
+
+typedef enum {
+    CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F = 0,
+    CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F = 3,
+} cublasLtMatmulMatrixScale_t;
 
 typedef enum {
     CUBLASLT_EPILOGUE_DEFAULT = 1,

@@ -51,11 +51,19 @@ def check_item(context, op, dtype, invariant):
                 sanitized=sanitize_item(context, f"memcheck/{what} (red)", op, dtype, invariant))
 
 
+def fp8_item(context):
+    """Products of E4M3 by E4M3, by tensor cores of compute capability 8.9 and later; skipped on others."""
+    name = "checks/linear_fp8 bf16"
+    words = [*words_of(context, "linear", "bf16", False), "fp8-activations"]
+    return Item(name, lambda: context.results.command(name, words) and None, CHECK)
+
+
 def items(context):
     for op in CHECKS:
         for dtype in ("bf16",) if op in SEES_NO_ACTIVATIONS else ("bf16", "f16"):
             for invariant in (False, True)[:2 if op in HAS_INVARIANT_MODE else 1]:
                 yield check_item(context, op, dtype, invariant)
+    yield fp8_item(context)
     for op in CHECKS:
         yield sanitize_item(context, f"memcheck/{op}", op)
     yield sanitize_item(context, "racecheck/attention", "attention")

@@ -748,6 +748,7 @@ static void test_sample_file_comments(void **state) {
     assert_string_equal(sample.dtype, plain.dtype);
     assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
     assert_true(sample.batch_invariant == plain.batch_invariant);
+    assert_true(sample.fp8_activations == plain.fp8_activations);
     assert_true(sample.fast_sums == plain.fast_sums);
     assert_true(sample.enforce_eager == plain.enforce_eager);
     assert_true(sample.enable_prefix_caching == plain.enable_prefix_caching);

@@ -21,6 +21,9 @@ template <>
 void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                           const char *file, int line);
 
+void mma_m16n8k32_e4m3(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                       CUDASIM_CALLER);
+
 void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 

@@ -83,6 +83,9 @@ static void test_differences(void **state) {
     reports[2].config.dtype = 1;
     assert_refused(reports, ERROR_CONFIG, "block-size: rank 1 has another value than rank 0");
     fill(reports);
+    reports[1].config.fp8_activations = true;
+    assert_refused(reports, ERROR_CONFIG, "fp8-activations: rank 1 has another value than rank 0");
+    fill(reports);
     reports[2].config.fast_sums = true;
     assert_refused(reports, ERROR_CONFIG, "fast-sums: rank 2 has another value than rank 0");
     fill(reports);

@@ -32,6 +32,8 @@ struct call {
     int32_t trans_a, trans_b, bias_type;
     uint32_t epilogue, reductions, alignment;
     uint64_t max_workspace;
+    int32_t scale_modes[2];
+    const char *scales[2]; /* device; NULL: none */
     size_t workspace_bytes;
     int a_offset, d_offset, workspace_offset, bias_offset; /* bytes */
     float alpha, beta;
@@ -99,6 +101,16 @@ static cublasStatus_t init_operation(struct call *call) {
                                        4));
     TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                                        &call->bias_type, 4));
+    for (int i = 0; i < 2; i++) {
+        TRY(cublasLtMatmulDescSetAttribute(operation,
+                                           i == 0 ? CUBLASLT_MATMUL_DESC_A_SCALE_MODE
+                                                  : CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                                           &call->scale_modes[i], 4));
+        TRY(cublasLtMatmulDescSetAttribute(operation,
+                                           i == 0 ? CUBLASLT_MATMUL_DESC_A_SCALE_POINTER
+                                                  : CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &call->scales[i], sizeof(call->scales[i])));
+    }
     return cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                           sizeof(bias));
 }
@@ -416,6 +428,80 @@ static void test_sums_are_truncated(void **state) {
     assert_int_equal(cudasim_set_products(""), 0);
 }
 
+/* --- Of E4M3 --- */
+
+#define K8 48
+
+static struct call with_e4m3(const struct call *right) {
+    struct call call = *right;
+    call.a_numbers = (struct layout_numbers){CUDA_R_8F_E4M3, K8, M, K8};
+    call.b_numbers = (struct layout_numbers){CUDA_R_8F_E4M3, K8, N, K8};
+    call.c_numbers.type = call.d_numbers.type = CUDA_R_32F;
+    call.scale_modes[0] = call.scale_modes[1] = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    call.scales[0] = call.workspace;
+    call.scales[1] = call.workspace + M * sizeof(float);
+    return call;
+}
+
+SPOIL(one_scale_missing, call->scales[1] = NULL)
+SPOIL(scales_of_tensors, call->scale_modes[0] = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F)
+SPOIL(odd_k, call->a_numbers.rows = call->b_numbers.rows = K8 - 8)
+SPOIL(odd_ld, call->a_numbers.ld = K8 + 8)
+SPOIL(odd_m, call->a_numbers.cols = M - 2, call->c_numbers.rows = call->d_numbers.rows = M - 2)
+SPOIL(b_of_16_bits, call->b_numbers.type = CUDA_R_16BF)
+SPOIL(d_of_8_bits, call->c_numbers.type = call->d_numbers.type = CUDA_R_8F_E4M3)
+SPOIL(float_bias, call->epilogue = CUBLASLT_EPILOGUE_BIAS)
+SPOIL(a_not_transposed, call->trans_a = CUBLAS_OP_N,
+      call->a_numbers = (struct layout_numbers){CUDA_R_8F_E4M3, M + 8, K8, M + 8},
+      call->c_numbers.rows = call->d_numbers.rows = M + 8,
+      call->c_numbers.ld = call->d_numbers.ld = M + 8)
+
+static void test_what_e4m3_is_refused(void **state) {
+    static void (*const unsupported[])(struct call * call) = {
+        one_scale_missing, scales_of_tensors, odd_k,      odd_ld,          odd_m,
+        b_of_16_bits,      d_of_8_bits,       float_bias, a_not_transposed};
+    struct call call = with_e4m3(*state);
+    for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
+        expect(&call, unsupported[i], CUBLAS_STATUS_NOT_SUPPORTED);
+    call.a_numbers.type = call.b_numbers.type = CUDA_R_16BF;
+    assert_int_equal(run(&call), CUBLAS_STATUS_INVALID_VALUE);
+}
+
+/* Codes of 0, 1, 2 and 3. */
+static uint8_t small_code(size_t i, float *out) {
+    static const uint8_t codes[] = {0x00, 0x38, 0x40, 0x44};
+    *out = (float)(i * 7 % 4);
+    return codes[i * 7 % 4];
+}
+
+static void put_codes(char *device, size_t n, float *out) {
+    uint8_t codes[MAX_ITEMS];
+    for (size_t i = 0; i < n; i++)
+        codes[i] = small_code(i + i / K8, &out[i]);
+    assert_int_equal(cudaMemcpy(device, codes, n, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
+/* Scales of rows of A are 1, 2, 4, .., those of columns of B 1, 3, 5, .. */
+static void test_products_of_e4m3(void **state) {
+    struct call call = with_e4m3(*state);
+    float a[K8 * M], b[K8 * N], scales[M + N], got[M * N];
+    put_codes(call.a, K8 * M, a);
+    put_codes(call.b, K8 * N, b);
+    for (int i = 0; i < M + N; i++)
+        scales[i] = i < M ? ldexpf(1, i % 5) : (float)(2 * (i - M) + 1);
+    assert_int_equal(cudaMemcpy(call.workspace, scales, sizeof(scales), cudaMemcpyHostToDevice),
+                     cudaSuccess);
+    assert_int_equal(run(&call), CUBLAS_STATUS_SUCCESS);
+    assert_int_equal(cudaMemcpy(got, call.d, sizeof(got), cudaMemcpyDeviceToHost), cudaSuccess);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            float sum = 0;
+            for (int k = 0; k < K8; k++)
+                sum += a[i * K8 + k] * b[j * K8 + k];
+            assert_true(got[j * M + i] == sum * scales[i] * scales[M + j]);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_right_call_succeeds, setup, teardown),
@@ -427,6 +513,8 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(test_products_are_right, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sums_are_truncated, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_e4m3_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_products_of_e4m3, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,6 +96,72 @@ static void test_mma_truncates(void **) {
             [sign](float, const double(&)[16]) { return sign; });
 }
 
+/* a [16][32], b [8][32] (column major), c [16][8]: codes of E4M3, four to a register. */
+__global__ static void multiply_e4m3(const uint8_t *a, const uint8_t *b, float *c) {
+    int lane = (int)threadIdx.x, group = lane / 4, four = lane % 4 * 4;
+    uint32_t af[4], bf[2];
+    float acc[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&af[i], &a[(group + i % 2 * 8) * 32 + four + i / 2 * 16], 4);
+    for (int i = 0; i < 2; i++)
+        memcpy(&bf[i], &b[group * 32 + four + i * 16], 4);
+    for (int i = 0; i < 4; i++)
+        acc[i] = c[(group + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
+    mma_m16n8k32_e4m3(acc, af, bf);
+    for (int i = 0; i < 4; i++)
+        c[(group + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = acc[i];
+}
+
+/* S EEEE MMM, bias 7; no infinities, the largest is 448. */
+static double e4m3_value(uint8_t code) {
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double magnitude = exponent == 0 ? mantissa * 0x1p-9 : ldexp(8 + mantissa, exponent - 10);
+    return (code & 0x7f) == 0x7f ? (double)NAN : code & 0x80 ? -magnitude : magnitude;
+}
+
+typedef std::vector<uint8_t> code_list;
+
+static std::vector<float> multiply_codes(const code_list &a, const code_list &b,
+                                         const std::vector<float> &c) {
+    device_array<uint8_t> device_a(a), device_b(b);
+    device_array<float> device_c(c);
+    LAUNCH(multiply_e4m3, 1, 32, 0, nullptr, device_a.get(), device_b.get(), device_c.get());
+    return device_c.download();
+}
+
+/* Sums of 32 products of numbers from 1 to 2 are exact: each code stands where it should. */
+static void test_mma_e4m3(void **) {
+    in_every_order([] {
+        code_list a(512), b(256);
+        for (size_t i = 0; i < a.size(); i++)
+            a[i] = (uint8_t)((i * 37 + 11) / 4 % 2 << 7 | (0x38 + (i * 29 + i / 32) % 8));
+        for (size_t i = 0; i < b.size(); i++)
+            b[i] = (uint8_t)((i * 41 + 5) / 8 % 2 << 7 | (0x38 + (i * 13 + i / 32) % 7));
+        std::vector<float> got = multiply_codes(a, b, std::vector<float>(128, 0.5f));
+        for (size_t row = 0; row < 16; row++)
+            for (size_t col = 0; col < 8; col++) {
+                double sum = 0.5;
+                for (size_t k = 0; k < 32; k++)
+                    sum += e4m3_value(a[row * 32 + k]) * e4m3_value(b[col * 32 + k]);
+                assert_true(got[row * 8 + col] == sum);
+            }
+    });
+}
+
+/* Every code times 1; and what is less than 2^-13 of the largest is cut off. */
+static void test_mma_e4m3_of_codes(void **) {
+    for (int code = 0; code < 256; code++) {
+        code_list a(512), b(256, 0x38);
+        for (size_t row = 0; row < 16; row++)
+            a[row * 32 + (size_t)code % 32] = (uint8_t)code;
+        float got = multiply_codes(a, b, std::vector<float>(128))[5];
+        assert_true((code & 0x7f) == 0x7f ? isnan(got) : got == e4m3_value((uint8_t)code));
+    }
+    code_list a(512, 0x08), b(256, 0x30); /* 2^-6 / 2 */
+    assert_true(multiply_codes(a, b, std::vector<float>(128, 128.0f))[9] == 128.0f);
+    assert_true(multiply_codes(a, b, std::vector<float>(128, 32.0f))[9] == 32.25f);
+}
+
 /* As of a float: a NaN or an infinity is not lost. */
 static void test_mma_of_special_values(void **) {
     for (float special : {INFINITY, -INFINITY})
@@ -232,6 +298,8 @@ int main() {
         cmocka_unit_test(test_mma),
         cmocka_unit_test(test_mma_truncates),
         cmocka_unit_test(test_mma_of_special_values),
+        cmocka_unit_test(test_mma_e4m3),
+        cmocka_unit_test(test_mma_e4m3_of_codes),
         cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_copy_groups),
         cmocka_unit_test(test_copy_words),
