@@ -70,7 +70,7 @@ struct attention_tile {
     int32_t chunk_begin;
     float soft_cap; /* cap of the scaled scores, which are then in units of 1; 0: none */
     /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
-     * from: any readable address. */
+     * from: any address, best of what is attended next. */
     const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     /* The 16 scales of each group if the type has scales; otherwise NULL. */

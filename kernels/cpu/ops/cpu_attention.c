@@ -43,6 +43,12 @@ struct tile {
     int32_t prefix_token; /* its token there */
 };
 
+/* A tile's rows of one KV head. */
+struct head {
+    const struct tile *tile;
+    int32_t kv_head;
+};
+
 struct plan {
     const struct cpu_backend *backend;
     const struct attention_args *args;
@@ -285,33 +291,55 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
     }
 }
 
-/* Without scales, their places are after the planes and not read. */
-static void find_groups(const struct plan *plan, const struct tile *tile, int32_t kv_head,
-                        struct attention_tile *chunk) {
+/* Points group g to the tokens of a sequence from `token` on. Without scales, their places are
+ * after the planes and not read. */
+static void point_group(const struct plan *plan, const struct head *head, int32_t token,
+                        struct attention_tile *chunk, int32_t g) {
     const struct kv_layout *l = &plan->args->cache->layout;
     const struct kv_layer_strides strides = kv_strides_of(l, plan->args->layer);
-    const struct step_inputs *step = &plan->backend->step;
-    const int32_t *table = step_table(step, plan->args->group, tile->seq);
+    const int32_t *table = step_table(&plan->backend->step, plan->args->group, head->tile->seq);
     const char *pool = plan->args->cache->buffer.data;
-    int32_t last = (tile->first_chunk + tile->num_chunks) * ATTENTION_CHUNK;
-    int32_t end = tile->first_length + tile->num_tokens - 1;
-    end = end < last ? end : last;
+    int32_t block = table[token / l->block_size], offset = token % l->block_size;
+    const char *k = pool + kv_strides_plane(&strides, block, KV_PART_K, head->kv_head);
+    const char *v = pool + kv_strides_plane(&strides, block, KV_PART_V, head->kv_head);
+    const size_t scale = strides.scales + (size_t)offset * sizeof(float);
+    chunk->k[g] = k + (size_t)offset * strides.token;
+    chunk->v[g] = v + (size_t)offset * strides.token;
+    chunk->k_scales[g] = (const float *)(const void *)(k + scale);
+    chunk->v_scales[g] = (const float *)(const void *)(v + scale);
+}
+
+/* The end of what a tile sees of its own chunks. */
+static int32_t end_of(const struct tile *tile) {
+    return min_int32(tile->first_length + tile->num_tokens - 1,
+                     (tile->first_chunk + tile->num_chunks) * ATTENTION_CHUNK);
+}
+
+/* The step with the first token that it sees. */
+static int32_t first_step_of(const struct plan *plan, const struct tile *tile) {
+    int32_t first_seen = max_int32(tile->first_length - plan->window, 0);
+    return max_int32(tile->first_chunk * ATTENTION_CHUNK,
+                     first_seen / ATTENTION_STEP * ATTENTION_STEP);
+}
+
+/* The last step of `head` prefetches the first one of `next`, if there is one. */
+static void find_groups(const struct plan *plan, const struct head *head, const struct head *next,
+                        struct attention_tile *chunk) {
+    const int32_t end = end_of(head->tile);
     for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
-        int32_t token = chunk->chunk_begin + g * KV_GROUP;
-        if (token >= end) {
+        int32_t token = chunk->chunk_begin + g * KV_GROUP, of_next = -1;
+        if (token >= end && next != NULL)
+            of_next = first_step_of(plan, next->tile) + token -
+                      (end + ATTENTION_STEP - 1) / ATTENTION_STEP * ATTENTION_STEP;
+        if (token < end) {
+            point_group(plan, head, token, chunk, g);
+        } else if (of_next >= 0 && of_next < end_of(next->tile)) {
+            point_group(plan, next, of_next, chunk, g);
+        } else {
             chunk->k[g] = chunk->k[0];
             chunk->v[g] = chunk->v[0];
             chunk->k_scales[g] = chunk->v_scales[g] = chunk->k_scales[0];
-            continue;
         }
-        int32_t block = table[token / l->block_size], offset = token % l->block_size;
-        const char *k = pool + kv_strides_plane(&strides, block, KV_PART_K, kv_head);
-        const char *v = pool + kv_strides_plane(&strides, block, KV_PART_V, kv_head);
-        const size_t scale = strides.scales + (size_t)offset * sizeof(float);
-        chunk->k[g] = k + (size_t)offset * strides.token;
-        chunk->v[g] = v + (size_t)offset * strides.token;
-        chunk->k_scales[g] = (const float *)(const void *)(k + scale);
-        chunk->v_scales[g] = (const float *)(const void *)(v + scale);
     }
 }
 
@@ -355,9 +383,10 @@ static void make_values(const struct plan *plan, int32_t num_groups, char *value
     }
 }
 
-static void attend_chunk(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+static void attend_chunk(const struct plan *plan, const struct head *head, const struct head *next,
                          int32_t chunk_index, const struct workspace *work,
                          struct attention_state state) {
+    const struct tile *tile = head->tile;
     const struct kv_layout *l = &plan->args->cache->layout;
     struct attention_tile chunk = {.head_dim = l->head_dim,
                                    .value_dim = kv_value_dim(l),
@@ -376,7 +405,7 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .decays = work->decays,
                                    .fixed = work->fixed,
                                    .state = state};
-    find_groups(plan, tile, kv_head, &chunk);
+    find_groups(plan, head, next, &chunk);
     if (l->latent_dim > 0) {
         int32_t length = tile->first_length + tile->num_tokens - 1 - chunk.chunk_begin;
         make_values(plan, (min_int32(length, ATTENTION_CHUNK) + KV_GROUP - 1) / KV_GROUP,
@@ -384,7 +413,7 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
     }
     if (plan->args->key_biases != NULL) {
         chunk.turning = plan->args->key_biases;
-        chunk.key_bias = &plan->args->key_biases->heads[kv_head];
+        chunk.key_bias = &plan->args->key_biases->heads[head->kv_head];
     }
     plan->backend->op->attention[l->type].attend(&chunk);
 }
@@ -426,11 +455,12 @@ static struct attention_state prefix_state(const struct plan *plan, int32_t pref
     return state_at(plan, plan->partials + (size_t)index * state_floats(plan));
 }
 
-static void attend_tile(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+static void attend_tile(const struct plan *plan, const struct head *head, const struct head *next,
                         const struct workspace *work, struct attention_state *total) {
-    load_queries(plan, tile, kv_head, &work->queries);
+    const struct tile *tile = head->tile;
+    load_queries(plan, tile, head->kv_head, &work->queries);
     for (int32_t c = 0; c < tile->num_chunks; c++) {
-        attend_chunk(plan, tile, kv_head, c, work, work->chunk);
+        attend_chunk(plan, head, next, c, work, work->chunk);
         plan->backend->op->attention_merge(tile->num_tokens * plan->group, plan->stride,
                                            &work->chunk, total);
     }
@@ -446,7 +476,7 @@ static void attend_prefixes(void *context, int64_t begin, int64_t end, int worke
         const struct tile *tile = &plan->prefixes[prefix];
         struct attention_state total = prefix_state(plan, prefix, kv_head);
         total_begin(plan, tile->num_tokens * plan->group, &total);
-        attend_tile(plan, tile, kv_head, &work, &total);
+        attend_tile(plan, &(struct head){tile, kv_head}, NULL, &work, &total);
     }
 }
 
@@ -461,21 +491,25 @@ static void total_from_prefix(const struct plan *plan, const struct tile *tile, 
     memcpy(total->out, state.out + first * stride, rows * stride * sizeof(float));
 }
 
+static struct head head_of(const struct plan *plan, int64_t item) {
+    const int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
+    return (struct head){&plan->tiles[item / num_kv_heads], (int32_t)(item % num_kv_heads)};
+}
+
 /* Items are (tile, KV head): whole contexts. */
 static void attend_tiles(void *context, int64_t begin, int64_t end, int worker) {
     const struct plan *plan = context;
     struct workspace work = workspace_of(plan, worker);
     int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
     for (int64_t item = begin; item < end; item++) {
-        const struct tile *tile = &plan->tiles[item / num_kv_heads];
-        int32_t kv_head = (int32_t)(item % num_kv_heads);
-        int32_t num_rows = tile->num_tokens * plan->group;
-        if (tile->prefix >= 0)
-            total_from_prefix(plan, tile, kv_head, &work.total);
+        const struct head head = head_of(plan, item), next = head_of(plan, item + 1);
+        const bool is_last = item + 1 == (int64_t)plan->num_tiles * num_kv_heads;
+        if (head.tile->prefix >= 0)
+            total_from_prefix(plan, head.tile, head.kv_head, &work.total);
         else
-            total_begin(plan, num_rows, &work.total);
-        attend_tile(plan, tile, kv_head, &work, &work.total);
-        write_out(plan, tile, kv_head, &work.total);
+            total_begin(plan, head.tile->num_tokens * plan->group, &work.total);
+        attend_tile(plan, &head, is_last ? NULL : &next, &work, &work.total);
+        write_out(plan, head.tile, head.kv_head, &work.total);
     }
 }
 
@@ -491,8 +525,8 @@ static void attend_units(void *context, int64_t begin, int64_t end, int worker) 
         int32_t kv_head = (int32_t)(index / tile->num_chunks);
         float *memory = plan->partials + (size_t)unit * state_floats(plan);
         load_queries(plan, tile, kv_head, &work.queries);
-        attend_chunk(plan, tile, kv_head, (int32_t)(index % tile->num_chunks), &work,
-                     state_at(plan, memory));
+        attend_chunk(plan, &(struct head){tile, kv_head}, NULL, (int32_t)(index % tile->num_chunks),
+                     &work, state_at(plan, memory));
     }
 }
 
