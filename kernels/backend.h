@@ -509,7 +509,7 @@ struct backend {
     struct backend_paths paths;
     const char *name;      /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128]; /* for people: instruction set, threads; GPU */
-    char numerics[192]; /* properties of this machine and build that decide the bits of results. Two
+    char numerics[256]; /* properties of this machine and build that decide the bits of results. Two
                            backends with equal configuration and equal numerics give equal bits,
                            unless the batch matters too. Complete once tuning has ended */
 };
@@ -536,8 +536,9 @@ struct backend_config {
                                     weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
     bool fp8_activations; /* CUDA from compute capability 8.9 on: products with weights of fp8, but
-                             those of experts and heads, round activations to fp8 (E4M3) with a
-                             scale for each row. No such weight is a NaN. Other devices refuse it */
+                             experts' and the per-head ones of latent attention, round activations
+                             to fp8 (E4M3) with a scale for each row. No such weight is a NaN. Other
+                             devices refuse it */
     bool fast_sums; /* CUDA without a pipeline: all_reduce by NCCL's own sum, in an order of its
                        choice, which may depend on the number of rows and the run */
     int32_t max_multiprocessors;       /* CUDA: work is split for at most this many; 0: for all */

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/transport.h"
 
-#define QUIRE_MODULE_INTERFACE (20006 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (20007 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {

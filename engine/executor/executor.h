@@ -223,7 +223,7 @@ struct executor_memory {
 };
 
 #define EXECUTOR_PLACE_BYTES 80
-#define EXECUTOR_NUMERICS_BYTES 192 /* those of a backend */
+#define EXECUTOR_NUMERICS_BYTES 256 /* those of a backend */
 
 /* Describes the executor as it was created. */
 struct executor_info {

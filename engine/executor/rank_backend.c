@@ -64,13 +64,26 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     return 0;
 }
 
-/* A GPU that exists but is too full is an error: the CPU would be slower by orders of magnitude,
- * and nobody wants that by accident. */
+static bool asks_for_gpu(const struct executor_config *config) {
+    return config->fp8_activations ||
+           (config->gpu_isa != NULL && strcmp(config->gpu_isa, "auto") != 0);
+}
+
+static bool has_gpu(struct rank *rank) {
+    rank_watch_begin(rank->watch);
+    size_t bytes = backend_device_memory("cuda");
+    rank_watch_end(rank->watch);
+    return bytes > 0;
+}
+
+/* A GPU that exists but is too full, or lacks what was asked of it, is an error: the CPU would be
+ * slower by orders of magnitude, and nobody wants that by accident. */
 static int open_auto(struct rank *rank, struct error *err) {
     struct error why = {0};
     if (open_device(rank, "cuda", &why) == 0)
         return 0;
-    if (why.code == ERROR_MEMORY)
+    if (why.code == ERROR_MEMORY ||
+        (why.code == ERROR_CONFIG && asks_for_gpu(&rank->config) && has_gpu(rank)))
         return error_set(err, why.code, "%s", why.message);
     snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", why.message);
     return open_device(rank, "cpu", err);

@@ -21,7 +21,7 @@ struct record_header {
     uint8_t model_digest[CONTENT_HASH_BYTES];
     uint8_t draft_digest[CONTENT_HASH_BYTES]; /* of the draft model; zeros: there is none */
     char device[32];
-    char numerics[192];
+    char numerics[256];
     char kv_type[16];
     char activation_dtype[16];
     int32_t num_ranks, num_stages;

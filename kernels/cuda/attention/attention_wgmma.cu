@@ -82,8 +82,9 @@ __device__ __forceinline__ void accumulate_wgmma(const float (&weights)[ATTENTIO
     uint32_t p[ATTENTION_KV_TILE / 16][4];
 #pragma unroll
     for (int n = 0; n < ATTENTION_KV_TILE / 8; n++) {
-        p[n / 2][n % 2 * 2] = pack2<T>(weights[n][0], weights[n][1]);
-        p[n / 2][n % 2 * 2 + 1] = pack2<T>(weights[n][2], weights[n][3]);
+        /* Opaque, so that they are written before the fence. */
+        p[n / 2][n % 2 * 2] = opaque(pack2<T>(weights[n][0], weights[n][1]));
+        p[n / 2][n % 2 * 2 + 1] = opaque(pack2<T>(weights[n][2], weights[n][3]));
     }
     wgmma_fence(state.out);
 #pragma unroll

@@ -1,6 +1,6 @@
-/* wgmma: products of a warpgroup, four consecutive warps of which the first has a multiple of 4, on
- * compute capability 9.0 alone, compiled for sm_90a. Source: PTX ISA, sections "Asynchronous
- * warpgroup level matrix multiply-accumulate instructions" and "membar / fence"
+/* wgmma: products of a warpgroup, four consecutive warps of which the first one's number is a
+ * multiple of 4, on compute capability 9.0 alone, compiled for sm_90a. Source: PTX ISA, sections
+ * "Asynchronous warpgroup level matrix multiply-accumulate instructions" and "membar / fence"
  * (fence.proxy.async). kernels/cudasim defines the same functions for the host. */
 #ifndef QUIRE_KERNELS_CUDA_DEVICE_DEVICE_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_DEVICE_DEVICE_WGMMA_CUH

@@ -16,10 +16,8 @@ __device__ __forceinline__ void store_choice(const expert_product_launch &a, int
 
 /* Tiles of rows of W for four of rows of x: two where there are registers for them. */
 template <int F>
-constexpr int tall_m = form_of<F>::has_min || form_of<F>::group == 16 ||
-                               (form_of<F>::has_zero && form_of<F>::low_bits == 8)
-                           ? 1
-                           : 2;
+constexpr int tall_m =
+    form_of<F>::has_min || form_of<F>::group == 16 || form_of<F>::low_bits == 8 ? 1 : 2;
 
 template <int F, class T, int M, int N>
 __global__ void __launch_bounds__(num_threads, narrow_blocks(M *N))

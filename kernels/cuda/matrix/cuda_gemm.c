@@ -383,6 +383,10 @@ static void multiply_chosen(struct cuda_backend *b, const struct gemm_part *part
                  exception != NULL ? &exception->algorithm : &choice->algorithm.of_cublaslt);
     if (cuda_product_is_refusal(status))
         status = multiply_otherwise(b, &product, part, choice, exception);
+    if (cuda_product_is_refusal(status) && part->segment != NULL) {
+        cuda_multiply_ours(b, part, gemm_part_out(part, part->args->out));
+        return;
+    }
     if (cuda_product_is_refusal(status) && CUDA_OK(b))
         fail_refused(b, part, status);
     cublas_check_keep(b, status, "cublasLtMatmul", __FILE__, __LINE__);
@@ -496,8 +500,8 @@ bool cuda_linear_gated(struct backend *base, const struct linear_args *args,
             return false;
     }
     if (packed && quantises_x(b, weight->segments)) {
-        int32_t
-            most; /* more than PACKED_NARROW_ROWS, as a row is at most CUDA_STAGING_CHUNK_BYTES */
+        /* More than PACKED_NARROW_ROWS, as a row is at most CUDA_STAGING_CHUNK_BYTES. */
+        int32_t most;
         part.x = quantised_rows_of(b, weight, &most);
         cuda_quantise(b, &part);
     }

@@ -9,7 +9,8 @@
  * The first turn is neither timed nor charged to the budget: kernels are loaded then, milliseconds
  * each for which the device waits, and results compared. What the result is written to is the
  * memory that overwrites the cache, filled with NaNs, so that the step keeps its own, and an
- * algorithm that writes nothing is seen. */
+ * algorithm that writes nothing is seen. After that no product begins early (cuda_levels.h), as
+ * ours do in a step. */
 #include "kernels/cuda/matrix/cuda_tuning.h"
 
 #include "config/base/check.h"
@@ -217,7 +218,7 @@ static bool run_turn(struct cuda_backend *b, struct trial *t) {
 
 /* --- Results --- */
 
-/* Of E4M3 tensor cores keep 13 bits, each algorithm of others. */
+/* Tensor cores keep 13 bits of a sum of E4M3 products; which, depends on the algorithm. */
 static double tolerance_of(const struct cuda_product_form *form) {
     const cudaDataType_t out_type = form->out_type;
     if (form->type == CUDA_R_8F_E4M3)
@@ -362,9 +363,13 @@ static uint32_t add_to_hash(uint32_t hash, const void *data, size_t bytes) {
 
 static void count_change(struct cuda_tuning *tuning, const struct cuda_tuned_product *tuned,
                          const struct cuda_algorithm *algorithm) {
-    const int32_t product[] = {tuned->form.rows,         tuned->form.cols,
-                               tuned->num_rows,          (int32_t)tuned->form.out_type,
-                               tuned->form.bias != NULL, tuned->arrays.addend != NULL};
+    const int32_t product[] = {tuned->form.rows,
+                               tuned->form.cols,
+                               tuned->num_rows,
+                               (int32_t)tuned->form.type,
+                               (int32_t)tuned->form.out_type,
+                               tuned->form.bias != NULL,
+                               tuned->arrays.addend != NULL};
     tuning->report.num_changed++;
     tuning->hash = add_to_hash(tuning->hash, product, sizeof(product));
     tuning->hash = add_to_hash(tuning->hash, &algorithm->is_ours, sizeof(algorithm->is_ours));

@@ -32,8 +32,9 @@ const struct cuda_level *cuda_levels_select(const char *isa, int capability, int
         const size_t used = strlen(supported);
         snprintf(supported + used, sizeof(supported) - used, ", %s", levels[i].name);
     }
-    error_set(err, ERROR_CONFIG,
-              "instruction set '%s': this GPU, of compute capability %d.%d, has %s", isa,
-              capability / 10, capability % 10, supported);
+    error_set(
+        err, ERROR_CONFIG,
+        "instruction set '%s': with this module this GPU, of compute capability %d.%d, has %s", isa,
+        capability / 10, capability % 10, supported);
     return NULL;
 }

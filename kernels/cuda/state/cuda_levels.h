@@ -1,9 +1,10 @@
 /* Which kernels a GPU gets: the levels this module was built with, of which each has what those
  * before it have, and more. To add one: an entry in cuda_levels.c that names the first GPUs with
  * its instructions, and a field here for what it brings, which host code asks for where it launches
- * (b->level). Instructions stand in device_ptx.cuh under __CUDA_ARCH__, and once more in
- * kernels/cudasim; a kernel that uses them throughout has a file of its own, which meson.build
- * compiles for those GPUs alone. check_cuda_module.py says what code each GPU must have. */
+ * (b->level). Instructions stand in device_ptx.cuh under __CUDA_ARCH__, or in a header
+ * like device_wgmma.cuh, and once more in kernels/cudasim; a kernel that uses them throughout has a
+ * file of its own, which meson.build compiles for those GPUs alone. check_cuda_module.py says what
+ * code each GPU must have. */
 #ifndef QUIRE_KERNELS_CUDA_STATE_CUDA_LEVELS_H
 #define QUIRE_KERNELS_CUDA_STATE_CUDA_LEVELS_H
 

@@ -2,12 +2,14 @@
 sampled; prompts and both mixed; all by one run of a model, whose load costs more than a measurement. In the
 batch-invariant mode, which needs a device opened so; and the start from nothing."""
 
+from gpu_context import ask_gpu
 from gpu_figures import find, measured, percent, share, table
 from gpu_models import MODELS, WEIGHT_MIB, model_path, pool_mib
 from gpu_schedule import Item
 
 INVARIANT = " batch-invariant"
 LEVELS = ("sm_80", "sm_90")  # of --gpu-isa: what the later ones are worth, or the way out if one is wrong
+LEVELS_OF = {80: (), 90: LEVELS}  # by compute capability, where not the first alone is less than what there is
 PACKED = ("llama-3-8b", "q4_k")  # weights that are multiplied packed, beside the same shape in 16 bits
 STARTED = [("llama-3.2-1b", "q4_k"), ("llama-3-8b", "bf16"), ("llama-3.2-1b", "bf16")]
 PARTS_OF_START = ("open_us", "weights_us", "first_step_us")
@@ -45,6 +47,10 @@ def short_item(context, model, suffix, batches, *more):
     return Item(name, lambda: bench(context, name, model, *words_of(context, model[0], batches=batches), *more), model=model)
 
 
+def levels_of(context):
+    return LEVELS_OF.get(int(ask_gpu("compute_cap")[0].replace(".", "")), LEVELS[:1]) if context.on_gpu else LEVELS
+
+
 def start_item(context, model):
     name, pool = "start/{} {}".format(*model), 1024 if context.on_gpu else 1
     return Item(name, lambda: bench(context, name, model, "pool-mib", pool), model=model)
@@ -56,7 +62,7 @@ def items(context):
             yield steps_item(context, shape, invariant)
         if shape == PACKED[0]:
             yield short_item(context, PACKED, PACKED[1], "1,8,32,64")
-            for level in LEVELS:
+            for level in levels_of(context):
                 yield short_item(context, (shape, "bf16"), level, "1,64", "isa", level)
     for model in STARTED:
         yield start_item(context, model)
