@@ -44,7 +44,7 @@ class Command:
     @property
     def arguments(self):
         """What stands without a flag: PATH, FILE, NAME."""
-        plain = re.sub(r"\[?--[a-z-]+( [A-Z]+)?\]?|\[--.*\]", "", " ".join(self.usage))
+        plain = re.sub(r"\[?--[a-z0-9-]+( [A-Z]+)?\]?|\[--.*\]", "", " ".join(self.usage))
         return re.findall(r"\b[A-Z]{2,}\b", plain)
 
 
@@ -82,17 +82,17 @@ def read_command(quire, name, meaning):
     command.takes_serve_options = "[--name value" in words or "[option of quire serve" in words
     command.verbs = sorted({match for match in re.findall(rf"\b{name} ([a-z]+)\b", words)})
     meanings = {term: text for part in command.text if isinstance(part, list) for term, text in part}
-    for flag, value in re.findall(r"--([a-z][a-z-]*)(?:[ =]([A-Z]+))?", words):
+    for flag, value in re.findall(r"--([a-z][a-z0-9-]*)(?:[ =]([A-Z]+))?", words):
         if flag != "name":
             term = f"--{flag} {value}".strip()
             command.flags.append(Flag(flag, value, meanings.get(term, meanings.get(f"--{flag}", ""))))
     for term, text in meanings.items():  # those that stand in no line of usage
-        match = re.fullmatch(r"--([a-z][a-z-]*)(?: ([A-Z]\S*))?", term)
+        match = re.fullmatch(r"--([a-z][a-z0-9-]*)(?: ([A-Z]\S*))?", term)
         if match and match[1] not in {flag.name for flag in command.flags}:
             command.flags.append(Flag(match[1], match[2] or "", text))
     if "--FIELD" in words:
         command.flags += [Flag(term, "VALUE", text) for terms, text in meanings.items() for term in terms.split(", ")
-                          if re.fullmatch(r"[a-z-]+", term)]
+                          if re.fullmatch(r"[a-z0-9-]+", term)]
     return command
 
 

@@ -30,7 +30,7 @@ def counterpart(names, kind, option):
 def prose(remark):
     """With flags as code, outside of what is code already."""
     parts = re.split(r"(`[^`]*`)", remark)
-    return "".join(part if part.startswith("`") else re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(r"(?<![\w-])(--[a-z][a-z0-9-]*)", r"`\1`", part) for part in parts)
 
 
 def table(flags, program):

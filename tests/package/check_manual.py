@@ -26,7 +26,7 @@ def help_of(quire, *words):
 
 
 def serve_options(quire):
-    return re.findall(r"^  --([a-z-]+)", help_of(quire, "serve"), re.MULTILINE)
+    return re.findall(r"^  --([a-z0-9-]+)", help_of(quire, "serve"), re.MULTILINE)
 
 
 def commands(quire):
@@ -47,7 +47,7 @@ def check_contents(quire, folder):
     for name in names:
         assert f".SS quire {name}\n" in manual, name
         assert f"\n    {name})\n" in bash and f"\n    {name})\n" in zsh, name
-        for flag in re.findall(r"--([a-z][a-z-]+)", help_of(quire, name).split("\n\n")[0]):
+        for flag in re.findall(r"--([a-z][a-z0-9-]+)", help_of(quire, name).split("\n\n")[0]):
             assert flag == "name" or flag.replace("-", r"\-") in manual and f"--{flag}" in bash, (name, flag)
     for page in (manual, settings):
         assert not re.search(r"@[A-Z_]+@", page)
