@@ -28,13 +28,18 @@ static enum dtype activation_dtype(const struct rank *rank, const char *device) 
     return is_cuda(device) ? model_default_activation_dtype(rank->model) : DTYPE_F32;
 }
 
+static size_t device_memory(struct rank *rank, const char *device) {
+    rank_watch_begin(rank->watch);
+    size_t bytes = backend_device_memory(device);
+    rank_watch_end(rank->watch);
+    return bytes;
+}
+
 static int open_device(struct rank *rank, const char *device, struct error *err) {
     const struct model_config *model = &rank->model->config;
     struct serving_limits *limits = &rank->limits;
     struct error why = {0};
-    rank_watch_begin(rank->watch);
-    size_t device_bytes = backend_device_memory(device);
-    rank_watch_end(rank->watch);
+    size_t device_bytes = device_memory(rank, device);
     CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
     struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
@@ -69,21 +74,14 @@ static bool asks_for_gpu(const struct executor_config *config) {
            (config->gpu_isa != NULL && strcmp(config->gpu_isa, "auto") != 0);
 }
 
-static bool has_gpu(struct rank *rank) {
-    rank_watch_begin(rank->watch);
-    size_t bytes = backend_device_memory("cuda");
-    rank_watch_end(rank->watch);
-    return bytes > 0;
-}
-
 /* A GPU that exists but is too full, or lacks what was asked of it, is an error: the CPU would be
  * slower by orders of magnitude, and nobody wants that by accident. */
 static int open_auto(struct rank *rank, struct error *err) {
     struct error why = {0};
     if (open_device(rank, "cuda", &why) == 0)
         return 0;
-    if (why.code == ERROR_MEMORY ||
-        (why.code == ERROR_CONFIG && asks_for_gpu(&rank->config) && has_gpu(rank)))
+    if (why.code == ERROR_MEMORY || (why.code == ERROR_CONFIG && asks_for_gpu(&rank->config) &&
+                                     device_memory(rank, "cuda") > 0))
         return error_set(err, why.code, "%s", why.message);
     snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", why.message);
     return open_device(rank, "cpu", err);

@@ -48,7 +48,7 @@ void begin_grid_reads(bool is_early) {
 
 void watch_read(const void *address, size_t bytes, bool of_weights) {
     if (running_thread()->is_early && !of_weights)
-        fatal("reads what is no weight before wait_for_earlier_work");
+        fatal("reads other data than weights before wait_for_earlier_work");
     if (!are_counted)
         return;
     const dim3 &grid = current_grid.grid_dim;

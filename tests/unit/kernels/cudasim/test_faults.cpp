@@ -446,7 +446,7 @@ static void test_early_kernels(void **) {
     run_early(false, 0);
     assert_dies(
         [] { run_early(true, 1); },
-        {"early_kernel, block (0, 0, 0), thread (0, 0, 0): reads what is no weight before"});
+        {"early_kernel, block (0, 0, 0), thread (0, 0, 0): reads other data than weights before"});
     assert_dies([] { run_early(true, 2); },
                 {"thread (3, 0, 0): ends without wait_for_earlier_work"});
 }
